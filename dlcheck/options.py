@@ -1,0 +1,150 @@
+"""The options that every command which runs a pipeline has, and the types of their values."""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+FORMATS = ("table", "json")
+SUFFIXES = {".json": "json", ".txt": "table"}
+_UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def _interpreter(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
+    """Find an interpreter, or that of an environment's folder; links stay as they are."""
+    if value is None:
+        return None
+    path = Path(value).expanduser()
+    inner = next((p for p in ("bin/python", "Scripts/python.exe") if (path / p).exists()), None)
+    # A bare name is looked up in PATH, so it must not become `./name`.
+    found = shutil.which(str(path / inner) if inner else str(path))
+    if not found:
+        raise click.BadParameter(f"there is no interpreter {value!r}")
+    return os.path.abspath(found)  # noqa: PTH100 - Path.absolute keeps `..`
+
+
+def _outputs(
+    _ctx: click.Context, _param: click.Parameter, values: tuple[str, ...]
+) -> list[tuple[str, Path]]:
+    return [_output(value) for value in values]
+
+
+def _output(value: str) -> tuple[str, Path]:
+    """Return format and absolute path of report.json, json:FILE."""
+    start, colon, rest = value.partition(":")
+    if colon and start in FORMATS:
+        format_, file = start, rest
+    else:
+        format_, file = SUFFIXES.get(Path(value).suffix.lower(), ""), value
+    if format_ and file:
+        return format_, _absolute(file)
+    endings = " or ".join(SUFFIXES)
+    raise click.BadParameter(f"no format goes with {value!r}; end it in {endings}, or json:FILE")
+
+
+def _save(_ctx: click.Context, _param: click.Parameter, value: str | None) -> Path | None:
+    return _absolute(value) if value else None
+
+
+def _absolute(file: str) -> Path:
+    return Path(file).expanduser().absolute()
+
+
+def _seconds(_ctx: click.Context, _param: click.Parameter, value: str) -> float:
+    """Read 30, 30s, 2m, 1.5h."""
+    words = value.strip().lower()
+    number = words.rstrip("smh")
+    try:
+        seconds = float(number) * _UNITS[words[len(number) :]]
+    except (KeyError, ValueError):
+        seconds = math.nan
+    if not 0 < seconds < math.inf:
+        raise click.BadParameter(f"{value!r} is no duration; write 30, 30s, 2m or 1h")
+    return seconds
+
+
+def _samples(_ctx: click.Context, _param: click.Parameter, value: str | None) -> int | None:
+    """Read a count, or `all`, which is -1."""
+    if value is None:
+        return None
+    words = value.strip().lower().replace("_", "").replace(",", "")
+    if words == "all":
+        return -1
+    if not (words.isascii() and words.isdigit() and int(words[:18]) > 0):
+        raise click.BadParameter(f"{value!r} is neither a number of samples nor `all`")
+    return int(words[:18])
+
+
+def _loud(ctx: click.Context, _param: click.Parameter, value: int) -> int:
+    """Remember -v where `main` finds it when something breaks."""
+    ctx.ensure_object(dict)["verbose"] = value > 0
+    return value
+
+
+verbose = click.option(
+    "-v", "--verbose", count=True, callback=_loud,
+    help="List the rules that did not run; show our own tracebacks.",
+)  # fmt: skip
+
+_COMMON: list[Callable[[Any], Any]] = [
+    click.option(
+        "--python", callback=_interpreter, metavar="PATH",
+        help="Interpreter of the training environment; dlcheck need not be installed there.  "
+        "[default: the one that runs dlcheck]",
+    ),
+    click.option("--split", metavar="NAME", help="Check this split only."),
+    click.option(
+        "--samples", callback=_samples, metavar="N|all",
+        help="Read N samples, or all of them.  [default: what the budget allows]",
+    ),
+    click.option(
+        "--budget", callback=_seconds, default="60s", metavar="TIME",
+        help="Wall time to spend: 30, 30s, 2m.  [default: 60s]",
+    ),
+    click.option("--seed", type=int, metavar="N", help="Seed the pipeline's random generators."),
+    click.option(
+        "--hang-after", callback=_seconds, default="30s", metavar="TIME",
+        help="Call it a hang when no sample came for this long.  [default: 30s]",
+    ),
+    click.option(
+        "--format", "format_", type=click.Choice(FORMATS), default="table",
+        help="What to write to stdout.  [default: table]",
+    ),
+    click.option(
+        "--output", callback=_outputs, multiple=True, metavar="FILE",
+        help="Write the report to FILE too, in the format of its suffix (.json, .txt) or as in "
+        "json:FILE. May be repeated.",
+    ),
+    click.option(
+        "--save", callback=_save, metavar="RUN.json",
+        help="Save the run, to render or judge it again.",
+    ),
+    click.option(
+        "--fail-on", type=click.Choice(("error", "warning", "note", "never")), default="error",
+        help="Exit 1 for findings at or above this.  [default: error]",
+    ),
+    click.option(
+        "--fail-on-incomplete", is_flag=True, help="Exit 1 when a rule could not be judged too."
+    ),
+    click.option("--select", multiple=True, metavar="RULES", help="Run these rules only."),
+    click.option("--ignore", multiple=True, metavar="RULES", help="Leave these rules out."),
+    click.option("-q", "--quiet", is_flag=True, help="Findings and verdict only, no progress."),
+    verbose,
+    click.option(
+        "--color", type=click.Choice(("auto", "always", "never")), default="auto",
+        help="auto follows the terminal, NO_COLOR, FORCE_COLOR, TERM=dumb and CI.",
+    ),
+]  # fmt: skip
+
+
+def common(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that every command which runs a pipeline has."""
+    for option in reversed(_COMMON):
+        function = option(function)
+    return function

@@ -1,0 +1,257 @@
+"""The report for a person: what was seen, what is wrong, why, and what to change."""
+
+from __future__ import annotations
+
+import io
+import itertools
+from collections import Counter
+from collections.abc import Iterable
+
+from rich.box import SIMPLE_HEAD, Box
+from rich.cells import cell_len
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from dlcheck.findings import NOTE, REGISTRY, Finding, Report, RuleState, Severity
+from dlcheck.observation import Observation, Split
+from dlcheck.reporters import batch, evidence, source
+from dlcheck.reporters.visible import visible, visible_lines
+
+WIDTH = 80
+NARROWEST = 24
+MOST_ROWS = 20
+MOST_EVIDENCE = 8
+
+_ASCII_HEAD = Box("    \n    \n -- \n    \n    \n    \n    \n    \n", ascii=True)
+_VERDICTS = {"pass": "bold green", "fail": "bold red", "incomplete": "bold yellow"}
+_SEVERITIES = {"error": "bold red", "warning": "bold yellow", "note": "bold cyan"}
+_PLURALS = {"batch": "batches"}
+
+
+def render(
+    report: Report,
+    *,
+    width: int | None = None,
+    color: bool = False,
+    ascii_only: bool = False,
+    verbosity: int = 0,
+) -> str:
+    """Render for a terminal `width` columns wide.
+
+    Args:
+        report: what to say.
+        width: None for a pipe.
+        color: write ANSI colours.
+        ascii_only: for an output that takes no other characters.
+        verbosity: -1 leaves the batch out, 1 lists every rule that did not run.
+    """
+    page = _Page(max(width or WIDTH, NARROWEST), color, ascii_only)
+    _header(page, report)
+    if verbosity >= 0:
+        for name, split in report.observation.splits.items():
+            _batch(page, name, split)
+    for finding in report.findings:
+        _finding(page, finding, report.observation)
+    _ending(page, report, verbosity)
+    return page.text()
+
+
+class _Page:
+    """Collects lines that are wrapped with a hanging indent; user text is made harmless here."""
+
+    def __init__(self, width: int, color: bool, ascii_only: bool) -> None:  # noqa: FBT001
+        self.width = width
+        self.color = color
+        self.ascii_only = ascii_only
+        self._out = io.StringIO()
+        self._console = Console(
+            file=self._out, width=width, height=WIDTH, force_terminal=color, no_color=not color,
+            color_system="standard" if color else None, legacy_windows=False, highlight=False,
+            markup=False, emoji=False, force_jupyter=False,
+        )  # fmt: skip
+
+    def say(self, *words: str | tuple[str, str], indent: int = 0, hang: int = 2) -> None:
+        """Print words, each plain or (text, style), wrapped."""
+        line = Text()
+        for word in words:
+            text, style = (word, "") if isinstance(word, str) else word
+            line.append(visible(text, ascii_only=self.ascii_only), style)
+        room = max(self.width - indent - hang, 8)
+        wrapped = line.wrap(self._console, room, overflow="fold")
+        for number, part in enumerate(wrapped):
+            part.rstrip()
+            self._line(Text(" " * (indent + (hang if number else 0))).append_text(part))
+
+    def quote(self, words: str, style: str = "", indent: int = 0) -> None:
+        """Print one line as it is, cut off at the right edge."""
+        text = Text(" " * indent).append(visible(words, ascii_only=self.ascii_only), style)
+        if cell_len(text.plain) > self.width:
+            text.truncate(self.width - 3, overflow="crop")
+            text.append("...")
+        self._line(text)
+
+    def blank(self) -> None:
+        """Print an empty line."""
+        self._line(Text())
+
+    def table(self, head: tuple[str, ...], rows: list[tuple[str, ...]]) -> bool:
+        """Print a table, or print nothing and return False when it is too wide."""
+        rows = [tuple(visible(cell, ascii_only=self.ascii_only) for cell in row) for row in rows]
+        columns = list(zip(head, *rows, strict=True))
+        if sum(max(map(cell_len, column)) + 2 for column in columns) + 2 > self.width:
+            return False
+        table = Table(
+            box=_ASCII_HEAD if self.ascii_only else SIMPLE_HEAD, show_edge=False,
+            pad_edge=False, padding=(0, 2, 0, 0), header_style="bold",
+        )  # fmt: skip
+        for title in head:
+            table.add_column(title, no_wrap=True)
+        for row in rows:
+            table.add_row(*(Text(cell) for cell in row))
+        self._console.print(table)
+        return True
+
+    def text(self) -> str:
+        """All that was printed, without spaces at the ends of lines."""
+        lines = (line.rstrip() for line in self._out.getvalue().split("\n"))
+        return "\n".join(lines).rstrip("\n") + "\n"
+
+    def _line(self, text: Text) -> None:
+        self._console.print(text, no_wrap=True, overflow="ignore", crop=False)
+
+
+def _header(page: _Page, report: Report) -> None:
+    style = _VERDICTS.get(report.verdict, "bold")
+    page.say(
+        ("dlcheck ", "bold"), (report.command, "bold"), " ", report.target, ": ",
+        (report.verdict, style),
+    )  # fmt: skip
+    splits = report.observation.splits
+    for name, split in splits.items():
+        page.say(f"{name}: " if name else "", seen(split), indent=2)
+        for note in split.loader.notes if split.loader else ():
+            page.say("note: ", note, indent=2)
+    if not splits:
+        page.say("nothing was read", indent=2)
+    if report.observation.cut:
+        page.say("ended early: ", report.observation.cut, indent=2)
+
+
+def seen(split: Split) -> str:
+    """Say how much was read: `240 of 240 samples, 8 batches, 2 epochs in 1.3 s`."""
+    of = "" if split.of is None else f" of {split.of:,}"
+    samples = f"{split.samples:,}{of} {'sample' if split.of == 1 else 'samples'}"
+    if not of:
+        samples = _count(split.samples, "sample")
+    if split.spread:
+        samples += f" ({split.spread:,} spread over the dataset)"
+    parts = [samples, _count(split.batches, "batch"), _count(split.epochs, "epoch")]
+    return f"{', '.join(parts)} in {_seconds(split.seconds)}"
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.1f} s" if seconds < 100 else f"{seconds / 60:.1f} min"  # noqa: PLR2004
+
+
+def _count(n: int, noun: str) -> str:
+    return f"{n:,} {noun if n == 1 else _PLURALS.get(noun, noun + 's')}"
+
+
+def _batch(page: _Page, name: str, split: Split) -> None:
+    rows = batch.rows(split)
+    if not rows:
+        return
+    title = "the batch" if split.batch_fields else "the samples (no batch was made)"
+    page.blank()
+    page.say((title, "bold"), f" of {name}" if name else "")
+    shown = rows[:MOST_ROWS]
+    if not page.table(batch.HEAD, shown):
+        for field, *cells in shown:
+            page.say((field, "bold"), ": ", ", ".join(filter(None, cells)), indent=2)
+    if len(rows) > MOST_ROWS:
+        page.say(f"... and {len(rows) - MOST_ROWS:,} more", indent=2)
+
+
+def _finding(page: _Page, finding: Finding, observation: Observation) -> None:
+    level = (NOTE if finding.severity is None else finding.severity).label
+    page.blank()
+    page.say((level, _SEVERITIES[level]), " ", (f"{finding.code} {finding.rule}", "bold"))
+    first, *rest = finding.message.strip("\n").split("\n")
+    page.say(first, indent=2, hang=0)
+    for line in evidence.ends(rest):
+        page.say("| ", line, indent=4)
+    where = finding.where
+    if where.file:
+        place = source.short(where.file) + (f":{where.line}" if where.line else "")
+        page.say("at ", (place, "cyan"), indent=2)
+        line = source.line(where.file, where.line, observation)
+        if line:
+            _quoted(page, where.line or 0, line)
+    _details(page, finding)
+    rule = REGISTRY.get(finding.rule)
+    if rule:
+        page.say(("why: ", "bold"), rule.why, indent=2)
+    if finding.fix:
+        page.say(("fix: ", "bold green"), finding.fix, indent=2)
+
+
+def _quoted(page: _Page, number: int, line: str) -> None:
+    margin = f"{number} | "
+    bar = "| ".rjust(len(margin))
+    shown = line.strip().expandtabs(4)
+    page.quote(margin + shown, indent=4)
+    page.quote(bar + "^", "bold red", indent=4)
+
+
+def _details(page: _Page, finding: Finding) -> None:
+    """Say the rest of the place and the evidence, a short line each."""
+    place = evidence.place(finding.where)
+    if place:
+        page.say(place, indent=2)
+    items = {key: value for key, value in finding.evidence.items() if evidence.worth_saying(value)}
+    for key, value in itertools.islice(items.items(), MOST_EVIDENCE):
+        if isinstance(value, str) and "\n" in value.strip("\n"):
+            page.say(f"{evidence.label(key)}:", indent=2)
+            for line in evidence.ends(visible_lines(value)):
+                page.say((line, "dim"), indent=4)
+        else:
+            page.say(f"{evidence.label(key)}: ", evidence.short(value), indent=2)
+    left = len(items) - MOST_EVIDENCE
+    if left > 0:
+        page.say(f"... and {left} more (--format json has all)", indent=2)
+
+
+def _ending(page: _Page, report: Report, verbosity: int) -> None:
+    states = Counter(state.state for state in report.rules)
+    page.blank()
+    if report.verdict == "incomplete" or verbosity > 0:
+        _reasons(page, report.rules, "unobserved")
+    if verbosity > 0:
+        _reasons(page, report.rules, "not-applicable")
+    counts = [f"{_count(states['ran'], 'rule')} ran"]
+    counts += [f"{states[s]} {s}" for s in ("unobserved", "not-applicable") if states[s]]
+    more = "" if verbosity > 0 or len(counts) == 1 else " (-v lists them)"
+    page.say(f"{', '.join(counts)}{more}")
+    page.say(
+        (report.verdict, _VERDICTS.get(report.verdict, "bold")), ": ", _by_severity(report.findings)
+    )
+    pointer = next((finding.rule for finding in report.findings if finding.rule), None)
+    if pointer:
+        page.say(f"`dlcheck explain {pointer}` says more, with an example")
+
+
+def _reasons(page: _Page, states: Iterable[RuleState], wanted: str) -> None:
+    """List the rules that ended as `wanted`, together where the reason is the same."""
+    groups: dict[str, list[str]] = {}
+    for state in states:
+        if state.state == wanted:
+            groups.setdefault(state.reason, []).append(state.rule)
+    for reason, rules in groups.items():
+        page.say(wanted, f" ({reason})" if reason else "", ": ", ", ".join(rules))
+
+
+def _by_severity(findings: Iterable[Finding]) -> str:
+    levels = Counter(NOTE if f.severity is None else f.severity for f in findings)
+    parts = [_count(levels[level], level.label) for level in sorted(Severity, reverse=True)]
+    return ", ".join(part for part in parts if not part.startswith("0 ")) or "nothing found"

@@ -1,0 +1,1 @@
+"""What runs in the user's own interpreter. Standard library only at import."""

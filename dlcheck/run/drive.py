@@ -1,0 +1,221 @@
+"""The one drive of the user's loader."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dlcheck.observers.batches import SampleCount
+from dlcheck.observers.describe import batch_length, describe
+from dlcheck.run import torch_private
+from dlcheck.run.facts import length_of
+from dlcheck.run.failures import failure_of
+from dlcheck.run.hooks import Watch
+from dlcheck.run.scratch import read_pulse
+
+MOST_FAILED_BATCHES = 64
+CHEAP_EPOCH = 1 / 6
+SPREAD_SHARE = 0.25
+SPREAD_SAMPLES = 256
+SPREAD_BATCH = 8
+ENDLESS = 2
+VALUED_BATCHES = 2
+
+
+@dataclass
+class Plan:
+    """How far to go. `samples` is the most to read: None for what the budget allows, -1 for all."""
+
+    budget: float
+    samples: int | None
+    seed: int
+
+
+@dataclass
+class Drive:
+    """One split's loader on its way, with what was seen of it so far."""
+
+    watch: Watch
+    target: Any
+    plan: Plan
+    samples: int = 0
+    batches: int = 0
+    failed: int = 0
+    stopped: str = ""
+
+    def run(self) -> None:
+        """Iterate the user's loader as a training job would; look further where time is left."""
+        begun = time.monotonic()
+        everything = self.plan.samples == -1
+        self.deadline = float("inf") if everything else begun + self.plan.budget
+        main_deadline = begun + self.plan.budget * (1 - SPREAD_SHARE)
+        finished = self.epoch(0, self.deadline if self.sized() is None else main_deadline)
+        spent = time.monotonic() - begun
+        if finished and not self.failed and not self.full():
+            if spent < self.plan.budget * CHEAP_EPOCH:
+                self.epoch(1, self.deadline)
+        elif not self.stopped and not finished:
+            self.spread()
+        self.watch.note(seconds=round(time.monotonic() - begun, 3))
+
+    def sized(self) -> int | None:
+        """Return len(dataset) of a map-style dataset, None for streams."""
+        dataset = self.target.dataset
+        if dataset is None or torch_private.is_iterable_dataset(dataset):
+            return None
+        return length_of(dataset)
+
+    def full(self) -> bool:
+        """Tell whether as many samples were read as asked for."""
+        asked = self.plan.samples
+        return asked is not None and 0 <= asked <= self.samples
+
+    def epoch(self, number: int, deadline: float) -> bool:
+        """Read one epoch, or as much of it as the plan allows; True when it came to its end."""
+        self.watch.epoch = number
+        self.watch.note(epochs=number + 1)
+        before = self.samples
+        try:
+            if self.target.epoch_hook is not None:
+                self.target.epoch_hook(self.target.loader, number)
+        except BaseException as error:  # noqa: BLE001 - the user's failure is what we look for
+            self.fail(error, "hook")
+            return False
+        try:
+            iterator = iter(self.target.loader)
+        except BaseException as error:  # noqa: BLE001
+            self.fail(error, "iter")
+            return False
+        ended = self.batches_of(iterator, deadline, before)
+        if ended and not self.failed:
+            self.watch.note(finished_epochs=number + 1)
+        return ended
+
+    def batches_of(self, iterator: Any, deadline: float, before: int) -> bool:
+        """Take batches until the end, the deadline or a failure that ends the loader."""
+        endless = self.endless()
+        while True:
+            self.watch.scratch.rearm()
+            try:
+                batch = next(iterator)
+            except StopIteration:
+                return True
+            except BaseException as error:  # noqa: BLE001
+                if not self.survived(error, iterator):
+                    return False
+                continue
+            self.take(batch)
+            del batch
+            read = self.samples - before
+            if time.monotonic() > deadline or self.full() or (endless and read >= endless):
+                return False
+
+    def endless(self) -> int:
+        """Return the number of samples after which a sized dataset shows an endless sampler."""
+        return ENDLESS * (self.sized() or 0)
+
+    def survived(self, error: BaseException, iterator: Any) -> bool:
+        """Write the failure down; True when the loader can go on with its next batch."""
+        self.failed += 1
+        dead = dead_workers(iterator)
+        known = self.watch.knows(error) or self.written_by_worker(error)
+        if not known or dead:
+            self.fail(error, "batch", dead)
+            return False
+        if not torch_private.is_loader(self.target.loader) or not isinstance(error, Exception):
+            self.stopped = "failed"
+            return False
+        return self.failed < MOST_FAILED_BATCHES
+
+    def written_by_worker(self, error: BaseException) -> bool:
+        """Tell whether a worker raised this and has written it down itself."""
+        with contextlib.suppress(OSError, TypeError):
+            if "in DataLoader worker process" not in str(error):
+                return False
+            mine = f"obs-{self.watch.scratch.pid}.jsonl"
+            files = [p for p in Path(self.watch.scratch.folder).glob("obs-*") if p.name != mine]
+            return any('"failed":true' in p.read_text("utf-8", "replace") for p in files)
+        return False
+
+    def fail(self, error: BaseException, phase: str, dead: list[dict[str, Any]] | None = None) -> None:
+        """Write a failure that no fetcher saw."""
+        self.failed += 1
+        self.stopped = "failed"
+        detail: dict[str, Any] = {"workers": dead} if dead else {}
+        with contextlib.suppress(TypeError):
+            if dead:
+                folder = Path(self.watch.scratch.folder)
+                detail["last_sample"] = read_pulse(folder / f"pulse-{dead[0]['pid']}")[2]
+        self.watch.fail(failure_of(error, phase, detail=detail), error)
+
+    def take(self, batch: Any) -> None:
+        """Count a batch that the loader gave."""
+        self.batches += 1
+        hooked = self.watch.seen > 0 or self.batch_size() is not None
+        leaves = describe(batch, values=self.batches <= VALUED_BATCHES or not hooked)
+        seen = SampleCount()
+        seen.count(self.batches - 1, leaves)
+        part: dict[str, Any] = {"batches": 1, "batch_fields": seen.fields()}
+        size = self.batch_size() if hooked else batch_length(leaves)
+        self.samples += size or 1
+        if not hooked:
+            part |= {"samples": size, "batch_sizes": {str(size): {"n": 1, "at": []}}}
+        self.watch.note(**part)
+
+    def batch_size(self) -> int | None:
+        """Return the batch size of a loader whose samples the hooks see."""
+        loader = self.target.loader
+        if not torch_private.is_loader(loader):
+            return None
+        size = getattr(loader, "batch_size", None)
+        if size is not None:
+            return int(size)
+        sampler = getattr(loader, "batch_sampler", None)
+        return int(getattr(sampler, "batch_size", 1) or 1) if sampler is not None else None
+
+    def spread(self) -> None:
+        """Draw samples from all over a dataset of which the loader's start was read."""
+        length = self.sized()
+        loader = self.target.loader
+        if not length or not torch_private.is_loader(loader) or self.plan.samples == -1:
+            return
+        from torch.utils.data import DataLoader
+
+        wanted = min(length, SPREAD_SAMPLES)
+        generator = random.Random(self.plan.seed)  # noqa: S311 - a choice of samples
+        chosen = {0, length - 1, *generator.sample(range(length), wanted)}
+        order = sorted(chosen, key=lambda index: (index not in (0, length - 1), generator.random()))
+        batches = [order[i : i + SPREAD_BATCH] for i in range(0, len(order), SPREAD_BATCH)]
+        drawn = DataLoader(loader.dataset, batch_sampler=batches, collate_fn=loader.collate_fn)
+        self.watch.spread = True
+        try:
+            iterator = iter(drawn)
+            self.drain(iterator)
+        finally:
+            self.watch.spread = False
+
+    def drain(self, iterator: Any) -> None:
+        """Take what the spread gives until its time is over."""
+        while time.monotonic() < self.deadline and self.failed < MOST_FAILED_BATCHES:
+            try:
+                next(iterator)
+            except StopIteration:
+                return
+            except BaseException as error:  # noqa: BLE001
+                if not self.survived(error, iterator):
+                    return
+
+
+def dead_workers(iterator: Any) -> list[dict[str, Any]]:
+    """List the workers of a torch iterator that ended with a signal or a status."""
+    dead = []
+    for number, worker in enumerate(torch_private.workers_of(iterator)):
+        with contextlib.suppress(Exception):
+            worker.join(0.2) if not worker.is_alive() else None
+            if worker.exitcode not in (None, 0):
+                dead.append({"worker": number, "pid": worker.pid, "exitcode": worker.exitcode})
+    return dead

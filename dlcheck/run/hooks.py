@@ -1,0 +1,318 @@
+"""What sees every sample and batch: torch's fetcher classes are replaced before workers start.
+
+Workers made by fork inherit the replacement. Under spawn and forkserver a worker_init_fn puts it
+in place and then calls the user's own. Nothing that belongs to the user is wrapped.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from dlcheck.observation import SampleId
+from dlcheck.observers.batches import SampleCount, sample_leaves
+from dlcheck.observers.describe import describe
+from dlcheck.run import torch_private
+from dlcheck.run.failures import caller, failure_of, keyed
+from dlcheck.run.scratch import Scratch
+
+PR_SET_PDEATHSIG = 1
+MOST_BATCH = 64
+
+
+class Watch:
+    """What this process is watching: where to write, and for which split."""
+
+    def __init__(self, scratch: Scratch, split: str = "") -> None:
+        self.scratch = scratch
+        self.split = split
+        self.spread = False
+        self.seen = 0
+        self.epoch = 0
+        self.made_at: dict[int, tuple[str, int]] = {}
+        self.written: BaseException | None = None
+        self.depth = threading.local()
+
+    def note(self, **part: Any) -> None:
+        """Write a part of the current split."""
+        self.scratch.write(obs={"splits": {self.split: part}})
+
+    def fail(self, failure: dict[str, Any], error: BaseException) -> None:
+        """Write a failure of the current split, once for each exception."""
+        self.written = error
+        self.note(failures=keyed(failure | {"epoch": self.epoch}))
+        self.scratch.failed()
+
+    def knows(self, error: BaseException) -> bool:
+        """Tell whether the exception, or what it was raised from, was written already."""
+        chain: BaseException | None = error
+        for _ in range(20):
+            if chain is None:
+                return False
+            if chain is self.written:
+                return True
+            chain = chain.__cause__ or chain.__context__
+        return False
+
+    @contextlib.contextmanager
+    def outermost(self) -> Iterator[bool]:
+        """Yield whether no other fetch is under way in this thread."""
+        depth = getattr(self.depth, "n", 0)
+        self.depth.n = depth + 1
+        try:
+            yield depth == 0
+        finally:
+            self.depth.n = depth
+
+
+def die_with_parent() -> None:
+    """Ask Linux to end this process when the one that started it ends; nothing elsewhere."""
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+class Fetch:
+    """Observes the fetches of one fetcher. `collate` is the user's."""
+
+    def __init__(self, watch: Watch, fetcher: Any) -> None:
+        self.watch = watch
+        self.fetcher = fetcher
+        self.collate = fetcher.collate_fn
+        self.worker = torch_private.worker_number()
+        self.yielded = 0
+        watch.scratch.begin()
+        if self.worker is not None:
+            die_with_parent()
+
+    def name(self) -> str:
+        """Name the next sample of a stream: `w0#12`, or `#12` in the main process."""
+        place = "" if self.worker is None else f"w{self.worker}"
+        return f"{place}#{self.yielded}"
+
+    def asking(self, index: Any) -> SampleId:
+        """Note the sample that is asked for, and return its id."""
+        known = type(index) is int or type(index) is str
+        sample = index if known else self.plain(index)
+        self.watch.scratch.ask(sample)
+        return sample  # type: ignore[no-any-return]
+
+    @staticmethod
+    def plain(index: Any) -> SampleId:
+        """Turn an index of any type into an id."""
+        with contextlib.suppress(Exception):
+            if hasattr(index, "__index__"):
+                return int(index)
+        try:
+            return repr(index)[:80]
+        except Exception:  # noqa: BLE001 - __repr__ is user code
+            return type(index).__name__
+
+    def failed_sample(self, error: BaseException, sample: SampleId) -> None:
+        """Write that producing a sample raised."""
+        detail = {"dataset": type(self.fetcher.dataset).__name__}
+        failure = failure_of(error, "sample", at=[sample], worker=self.worker, detail=detail)
+        self.watch.fail(failure, error)
+
+    def collated(self, data: Any, ids: list[SampleId]) -> Any:
+        """Count the samples of a batch, join them as the user does, and write what was seen."""
+        seen = SampleCount()
+        for index, sample in zip(ids, data, strict=False):
+            seen.add(index, sample)
+        self.watch.seen += seen.n
+        part = seen.split() | {"batch_sizes": {str(len(ids)): {"n": 1, "at": ids[:1]}}}
+        if self.watch.spread:
+            part = {**part, "samples": 0, "spread": part["samples"], "batch_sizes": {}}
+        self.watch.note(**part)
+        try:
+            return self.collate(data)
+        except BaseException as error:
+            self.failed_collate(error, data, ids)
+            raise
+
+    def failed_collate(self, error: BaseException, data: Any, ids: list[SampleId]) -> None:
+        """Write that a batch could not be joined, with what its samples were."""
+        described = [
+            sample_leaves(index, describe(sample, values=False))
+            for index, sample in zip(ids[:MOST_BATCH], data, strict=False)
+        ]
+        failure = failure_of(
+            error, "collate", batch=ids[:MOST_BATCH], samples=described, worker=self.worker
+        )
+        self.watch.fail(failure, error)
+
+
+def _map_fetcher(base: Any, watch: Watch) -> Any:
+    class MapFetcher(base):  # type: ignore[misc]
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
+            self.observed = Fetch(watch, self)
+
+        def fetch(self, possibly_batched_index: Any) -> Any:
+            with watch.outermost() as mine:
+                if not mine:
+                    return super().fetch(possibly_batched_index)
+                return _fetch_map(self, self.observed, possibly_batched_index)
+
+    return MapFetcher
+
+
+def _fetch_map(fetcher: Any, observed: Fetch, possibly_batched_index: Any) -> Any:
+    """Do what torch's fetcher does, knowing at each moment which sample is asked for."""
+    dataset = fetcher.dataset
+    sample: SampleId = ""
+    observed.watch.scratch.rearm()
+    try:
+        if not fetcher.auto_collation:
+            sample = observed.asking(possibly_batched_index)
+            data = dataset[possibly_batched_index]
+        elif hasattr(dataset, "__getitems__") and dataset.__getitems__:
+            ids = [observed.plain(index) for index in possibly_batched_index]
+            sample = observed.asking(ids[0]) if ids else ""
+            data = dataset.__getitems__(possibly_batched_index)
+        else:
+            ids, data = [], []
+            for index in possibly_batched_index:
+                sample = observed.asking(index)
+                ids.append(sample)
+                data.append(dataset[index])
+    except BaseException as error:
+        observed.failed_sample(error, sample)
+        raise
+    if not fetcher.auto_collation:
+        return observed.collate(data)
+    return observed.collated(data, ids)
+
+
+def _iterable_fetcher(base: Any, watch: Watch) -> Any:
+    class IterableFetcher(base):  # type: ignore[misc]
+        def __init__(self, dataset: Any, *args: Any, **kwargs: Any) -> None:
+            try:
+                super().__init__(dataset, *args, **kwargs)
+            except BaseException as error:
+                watch.fail(failure_of(error, "iter"), error)
+                raise
+            self.observed = Fetch(watch, self)
+
+        def fetch(self, possibly_batched_index: Any) -> Any:
+            with watch.outermost() as mine:
+                if not mine:
+                    return super().fetch(possibly_batched_index)
+                return _fetch_iterable(self, self.observed, possibly_batched_index)
+
+    return IterableFetcher
+
+
+def _fetch_iterable(fetcher: Any, observed: Fetch, possibly_batched_index: Any) -> Any:
+    """Do what torch's fetcher does, numbering the samples of the stream."""
+    if fetcher.ended:
+        raise StopIteration
+    observed.watch.scratch.rearm()
+    if not fetcher.auto_collation:
+        return observed.collate(_next(fetcher, observed))
+    ids: list[SampleId] = []
+    data = []
+    for _ in possibly_batched_index:
+        try:
+            sample = observed.name()
+            data.append(_next(fetcher, observed))
+            ids.append(sample)
+        except StopIteration:
+            fetcher.ended = True
+            break
+    short = fetcher.drop_last and len(data) < len(possibly_batched_index)
+    if len(data) == 0 or short:
+        raise StopIteration
+    return observed.collated(data, ids)
+
+
+def _next(fetcher: Any, observed: Fetch) -> Any:
+    sample = observed.asking(observed.name())
+    try:
+        value = next(fetcher.dataset_iter)
+    except StopIteration:
+        raise
+    except BaseException as error:
+        observed.failed_sample(error, sample)
+        raise
+    observed.yielded += 1
+    return value
+
+
+class WorkerInit:
+    """worker_init_fn for spawn and forkserver: hooks first, then the user's own function."""
+
+    def __init__(self, watch: Watch, user: Callable[[int], None] | None) -> None:
+        self.folder = watch.scratch.folder
+        self.hang_after = watch.scratch.interval * 3
+        self.split = watch.split
+        self.epoch = watch.epoch
+        self.user = user
+
+    def __call__(self, worker: int) -> None:
+        watch = Watch(Scratch(self.folder, self.hang_after), self.split)
+        watch.epoch = self.epoch
+        install(watch)
+        if self.user is not None:
+            self.user(worker)
+
+
+def install(watch: Watch) -> list[str]:
+    """Put the hooks in place; returns what could not be, for the report."""
+    missing: list[str] = []
+    try:
+        fetch = torch_private.fetch_module()
+    except (ImportError, AttributeError) as error:
+        return [f"samples: this torch has no {error}"]
+    fetch._MapDatasetFetcher = _map_fetcher(fetch._MapDatasetFetcher, watch)  # noqa: SLF001
+    fetch._IterableDatasetFetcher = _iterable_fetcher(  # noqa: SLF001
+        fetch._IterableDatasetFetcher,  # noqa: SLF001
+        watch,
+    )
+    try:
+        _follow_workers(torch_private.multiprocessing_iterator(), watch)
+    except (ImportError, AttributeError) as error:
+        missing.append(f"spawned workers: this torch has no {error}")
+    return missing
+
+
+def _follow_workers(iterator: Any, watch: Watch) -> None:
+    """Give workers that are not forked our worker_init_fn while they are started, no longer."""
+    start = iterator.__init__
+
+    @functools.wraps(start)
+    def __init__(self: Any, loader: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
+        user = loader.worker_init_fn
+        context = loader.multiprocessing_context or sys.modules["torch.multiprocessing"]
+        if context.get_start_method() == "fork":
+            start(self, loader, *args, **kwargs)
+            return
+        loader.worker_init_fn = WorkerInit(watch, user)
+        try:
+            start(self, loader, *args, **kwargs)
+        finally:
+            loader.worker_init_fn = user
+
+    iterator.__init__ = __init__
+
+
+def note_construction(watch: Watch) -> None:
+    """Remember the user's line that makes each DataLoader."""
+    from torch.utils.data import DataLoader
+
+    start = DataLoader.__init__
+
+    @functools.wraps(start)
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
+        frame = caller()
+        if frame is not None:
+            watch.made_at[id(self)] = (frame.f_code.co_filename, frame.f_lineno)
+        start(self, *args, **kwargs)
+
+    DataLoader.__init__ = __init__  # type: ignore[method-assign]

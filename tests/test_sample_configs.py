@@ -1,0 +1,106 @@
+"""Each shipped config tells its story: the default is healthy, the others draw their one rule."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import dlcheck.rules  # noqa: F401 - fills the registry
+from dlcheck.findings import find_rule
+
+STORIES = {
+    "unequal_crop": "ragged-batch",
+    "unreadable_none": "uncollatable-type",
+    "boxes_need_collate": "ragged-annotations",
+}
+WORTH = {"warning", "error"}
+
+README = (Path(__file__).resolve().parents[1] / "README.md").read_text()
+# The commands whose output README.md shows, each under a comment that names it.
+SHOWN = re.findall(r"<!-- output: dlcheck (.+?) -->\n+```\w*\n(.*?)\n```", README, re.DOTALL)
+
+needs_torch = pytest.mark.skipif(
+    not all(map(find_spec, ("torch", "torchvision", "cv2"))), reason="needs the torch extra"
+)
+
+
+def report_of(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+    try:
+        report: dict[str, Any] = json.loads(done.stdout)
+    except ValueError:
+        pytest.fail(f"no JSON report, status {done.returncode}:\n{done.stdout}\n{done.stderr}")
+    return report
+
+
+@needs_torch
+def test_default_sample_is_healthy(run_dlcheck, root):
+    done = run_dlcheck("shapes", "sample_configs", "--format", "json", cwd=root)
+    report = report_of(done)
+    assert report["findings"] == []
+    assert report["verdict"] == "pass"
+    assert done.returncode == 0
+    assert report["seen"]["samples"] >= report["seen"]["of"] == 48
+
+
+@needs_torch
+@pytest.mark.parametrize(("config", "rule"), STORIES.items(), ids=STORIES)
+def test_faulty_sample_draws_its_rule_and_no_other(run_dlcheck, root, config, rule):
+    done = run_dlcheck("shapes", f"sample_configs/{config}.yaml", "--format", "json", cwd=root)
+    report = report_of(done)
+    assert {f["rule"] for f in report["findings"] if f["severity"] in WORTH} == {rule}
+    assert report["verdict"] == "fail"
+    assert done.returncode == 1
+
+
+def test_every_shipped_config_is_tested(root):
+    shipped = {path.stem for path in (root / "sample_configs").glob("*.yaml")}
+    assert shipped == {"dlcheck", *STORIES}
+
+
+def test_stories_name_rules_that_exist():
+    assert [rule for rule in STORIES.values() if find_rule(rule) is None] == []
+
+
+@needs_torch
+def test_two_processes_may_draw_the_data_at_once(root, tmp_path):
+    """Both find the folder whole, and no draft is left beside it."""
+    module = (root / "sample_configs" / "shape_folder.py").read_text()
+    (tmp_path / "shape_folder.py").write_text(module)
+    count = "import shape_folder; print(len(shape_folder.ShapeFolder()))"
+    both = [
+        subprocess.Popen(
+            [sys.executable, "-c", count],
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        )
+        for _ in range(2)
+    ]
+    assert [process.communicate()[0].strip() for process in both] == ["48", "48"]
+    assert [path.name for path in (tmp_path / "data").iterdir()] == ["shapes"]
+
+
+def without_times(text: str) -> str:
+    """Figures of time as one word, and lines without the blanks that pad them."""
+    text = re.sub(r"\d+(\.\d+)?\s?(us|ms|s|min)\b", "<time>", text)
+    return "\n".join(line.rstrip() for line in text.strip().splitlines())
+
+
+def test_readme_shows_the_sample():
+    assert "shapes sample_configs" in dict(SHOWN)
+
+
+@needs_torch
+@pytest.mark.parametrize(("command", "shown"), SHOWN, ids=[command for command, _ in SHOWN])
+def test_readme_shows_what_the_tool_prints(run_dlcheck, root, command, shown):
+    done = run_dlcheck(*command.split(), cwd=root)
+    assert without_times(done.stdout) == without_times(shown)
