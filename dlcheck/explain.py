@@ -1,6 +1,5 @@
 """A rule as text: for `dlcheck explain`, `dlcheck rules` and the page dlcheck/rules/README.md."""
 
-# ruff: noqa: PLC0415 - a rule is explained without waiting for the config's modules
 from __future__ import annotations
 
 import difflib

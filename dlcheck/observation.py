@@ -215,11 +215,15 @@ class Structure:
 
 @dataclass(frozen=True)
 class Split:
-    """What was seen of one split (the only one is named with an empty string)."""
+    """What was seen of one split (the only one is named with an empty string).
+
+    `samples` counts the first epoch, `again` the later ones, `spread` what was drawn beyond them.
+    """
 
     role: str = "train"
     loader: Loader | None = None
     samples: int = 0
+    again: int = 0
     batches: int = 0
     epochs: int = 0
     finished_epochs: int = 0
@@ -240,6 +244,7 @@ class Split:
             role=other.role if other.loader else self.role,
             loader=self.loader or other.loader,
             samples=self.samples + other.samples,
+            again=self.again + other.again,
             batches=self.batches + other.batches,
             epochs=max(self.epochs, other.epochs),
             finished_epochs=max(self.finished_epochs, other.finished_epochs),

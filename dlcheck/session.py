@@ -164,7 +164,7 @@ class Session:
             if self.asked:
                 self.asked = False
                 self.progress.say(self._seen())
-            hang = self.watchdog.hang()
+            hang = None if self.ended else self.watchdog.hang()
             if hang is not None:
                 self._add_failure(failure_from_json(hang), cut="it hung")
                 return

@@ -25,7 +25,7 @@ WORTH = {"warning", "error"}
 
 README = (Path(__file__).resolve().parents[1] / "README.md").read_text()
 # The commands whose output README.md shows, each under a comment that names it.
-SHOWN = re.findall(r"<!-- output: dlcheck (.+?) -->\n+```\w*\n(.*?)\n```", README, re.DOTALL)
+SHOWN = re.findall(r"<!-- output: dlcheck (.+?) -->\n+```\w*\n((?:(?!```).*\n)*)```", README)
 
 needs_torch = pytest.mark.skipif(
     not all(map(find_spec, ("torch", "torchvision", "cv2"))), reason="needs the torch extra"

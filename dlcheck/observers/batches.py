@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dlcheck.observation import EXAMPLES, SampleId, sample_order, shape_text
-from dlcheck.observers.describe import Described, describe
+from dlcheck.observers.describe import Described, Names, describe
 
 Signature = tuple[tuple[str, str, str | None, tuple[int, ...] | None], ...]
 CONTAINERS = ("dict", "tuple", "list")
@@ -19,8 +19,9 @@ class SampleCount:
     sample is one walk over its leaves.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, names: Names = ()) -> None:
         self.n = 0
+        self.names = names
         self.signatures: dict[Signature, list[SampleId]] = {}
         self.ranges: dict[str, list[float]] = {}
         self.nonfinite: dict[str, list[SampleId]] = {}
@@ -28,7 +29,7 @@ class SampleCount:
 
     def add(self, index: SampleId, sample: Any) -> list[Described]:
         """Describe one sample."""
-        leaves = describe(sample)
+        leaves = describe(sample, names=self.names)
         self.count(index, leaves)
         return leaves
 

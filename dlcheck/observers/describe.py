@@ -24,6 +24,10 @@ NUMBERS = frozenset({int, float, bool})
 OWN_MAPPINGS = (dict, collections.UserDict)
 OWN_SEQUENCES = (list, tuple, collections.deque)
 NUMPY_NUMBERS = "iuf"
+PLAIN_MODULES = (None, "builtins", "pathlib", "pathlib._local", "datetime", "decimal")
+
+
+Names = tuple[str, ...]
 
 
 class Described(NamedTuple):
@@ -44,16 +48,20 @@ class Described(NamedTuple):
         return self[:4]
 
 
-def describe(value: Any, *, values: bool = True) -> list[Described]:
-    """List containers and leaves of a sample in order; with values, the range of each leaf."""
+def describe(value: Any, *, values: bool = True, names: Names = ()) -> list[Described]:
+    """List containers and leaves of a sample in order; with values, the range of each leaf.
+
+    `names` are the user's names for the items of a tuple sample of that length.
+    """
     out: list[Described] = []
-    _Walk(out, values=values).visit(value, "", ())
+    _Walk(out, values=values, names=names).visit(value, "", ())
     return out
 
 
 class _Walk:
-    def __init__(self, out: list[Described], *, values: bool) -> None:
+    def __init__(self, out: list[Described], *, values: bool, names: Names) -> None:
         self.out = out
+        self.names = names
         self.values = values
         torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
         self.tensor = getattr(torch, "Tensor", ())
@@ -101,7 +109,8 @@ class _Walk:
             self.out.append(Described(path, "tuple", shape=(len(value),)))
         else:
             self.out.append(Described(path, "list", shape=(len(value),)))
-        keys = names or range(len(value))
+        given = self.names if not path and len(self.names) == len(value) else ()
+        keys = names or given or range(len(value))
         pairs = [(f"{prefix}{k}", v) for k, v in zip(keys, value, strict=False)]
         self.children(pairs if names or isinstance(value, tuple) else pairs[:MOST_ITEMS], above)
 
@@ -127,14 +136,13 @@ def class_name(value: Any) -> str:
     """Name the class of a value as users write it: `PosixPath`, `shapely.geometry.Point`."""
     kind = type(value)
     abc = sys.modules["collections.abc"]
-    name = kind.__qualname__ if isinstance(kind.__qualname__, str) else kind.__name__
+    name = str(kind.__qualname__)
     if isinstance(value, abc.Mapping):
         return f"mapping:{name}"
     if isinstance(value, abc.Sequence) and not isinstance(value, bytes | bytearray | memoryview):
         return f"sequence:{name}"
     module = getattr(kind, "__module__", None)
-    plain = module in (None, "builtins", "pathlib", "pathlib._local", "datetime", "decimal")
-    return name if plain else f"{module}.{name}"
+    return name if module in PLAIN_MODULES else f"{module}.{name}"
 
 
 def _key(key: Any) -> str:

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from dlcheck.findings import Where
+from dlcheck.observation import shape_text
 
-MOST_CHARACTERS = 240
+MOST_CHARACTERS = 160
 MOST_LINES = 12
 MOST_ITEMS = 6
 
@@ -58,20 +59,30 @@ def worth_saying(value: Any) -> bool:
 
 def _flat(value: Any, depth: int = 0) -> str:
     if isinstance(value, Mapping):
-        inner = ", ".join(_items(f"{key}: {_flat(item, depth + 1)}" for key, item in value.items()))
+        if depth and "count" in value:
+            return _counted(value)
+        inner = ", ".join(_items([_pair(key, item, depth + 1) for key, item in value.items()]))
         return f"{{{inner}}}" if depth else inner
     if isinstance(value, list | tuple | set | frozenset):
-        inner = ", ".join(_items(_flat(item, depth + 1) for item in value))
+        inner = ", ".join(_items([_flat(item, depth + 1) for item in value]))
         return f"[{inner}]" if depth else inner
-    if isinstance(value, float):
-        return f"{value:.6g}"
-    return str(value)
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-def _items(parts: Any) -> list[str]:
-    every = list(parts)
-    return (
-        [*every[:MOST_ITEMS], f"and {len(every) - MOST_ITEMS:,} more"][: MOST_ITEMS + 1]
-        if (len(every) > MOST_ITEMS)
-        else every
-    )
+def _pair(key: object, value: Any, depth: int) -> str:
+    if isinstance(value, Mapping) and "count" in value:
+        return f"{key} ({value['count']})"
+    return f"{key}: {_flat(value, depth)}"
+
+
+def _counted(value: Mapping[Any, Any]) -> str:
+    """Write `{shape: [3, 48, 64], count: 2, ...}` as `3x48x64 (2)`."""
+    thing = next((item for key, item in value.items() if key != "count"), "")
+    if isinstance(thing, list | tuple) and all(isinstance(size, int) for size in thing):
+        thing = shape_text(thing)
+    return f"{_flat(thing, 1)} ({value['count']})"
+
+
+def _items(parts: list[str]) -> list[str]:
+    left = len(parts) - MOST_ITEMS
+    return [*parts[:MOST_ITEMS], f"and {left:,} more"] if left > 0 else parts

@@ -141,7 +141,9 @@ def _header(page: _Page, report: Report) -> None:
 def seen(split: Split) -> str:
     """Say how much was read: `240 of 240 samples, 8 batches, 2 epochs in 1.3 s`."""
     of = "" if split.of is None else f" of {split.of:,}"
-    samples = f"{split.samples:,}{of} {'sample' if split.of == 1 else 'samples'}"
+    # A second epoch draws the same samples again.
+    read = split.samples if split.of is None else min(split.samples, split.of)
+    samples = f"{read:,}{of} {'sample' if split.of == 1 else 'samples'}"
     if not of:
         samples = _count(split.samples, "sample")
     if split.spread:

@@ -109,8 +109,8 @@ def _failures(obs: Observation) -> Iterator[tuple[str, list[Failure]]]:
 
 def _pipeline_finding(name: str, failures: list[Failure]) -> Finding:
     first, frame = failures[0], failures[0].user_frame
-    ids = sorted({i for f in failures for i in (f.at or f.batch)}, key=sample_order)
-    last = ids[0] if ids else first.detail.get("last_sample")
+    ids = sorted({i for f in failures for i in f.at}, key=sample_order)
+    last = next(iter((*ids, *first.batch[-1:])), first.detail.get("last_sample"))
     where = Where(
         split=name or None,
         sample=last,
@@ -120,6 +120,7 @@ def _pipeline_finding(name: str, failures: list[Failure]) -> Finding:
     )
     evidence = _evidence(first) | {
         "samples": list(ids[:MOST_LINES]),
+        "batch": list(first.batch),
         "count": sum(f.count for f in failures),
     }
     return Finding(

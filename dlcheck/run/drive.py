@@ -99,7 +99,6 @@ class Drive:
         """Take batches until the end, the deadline or a failure that ends the loader."""
         endless = self.endless()
         while True:
-            self.watch.scratch.rearm()
             try:
                 batch = next(iterator)
             except StopIteration:
@@ -156,14 +155,16 @@ class Drive:
         """Count a batch that the loader gave."""
         self.batches += 1
         hooked = self.watch.seen > 0 or self.batch_size() is not None
-        leaves = describe(batch, values=self.batches <= VALUED_BATCHES or not hooked)
+        valued = self.batches <= VALUED_BATCHES or not hooked
+        leaves = describe(batch, values=valued, names=self.watch.names)
         seen = SampleCount()
         seen.count(self.batches - 1, leaves)
         part: dict[str, Any] = {"batches": 1, "batch_fields": seen.fields()}
         size = self.batch_size() if hooked else batch_length(leaves)
         self.samples += size or 1
         if not hooked:
-            part |= {"samples": size, "batch_sizes": {str(size): {"n": 1, "at": []}}}
+            counted = "again" if self.watch.epoch else "samples"
+            part |= {counted: size, "batch_sizes": {str(size): {"n": 1, "at": []}}}
         self.watch.note(**part)
 
     def batch_size(self) -> int | None:

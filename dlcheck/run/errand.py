@@ -28,7 +28,7 @@ def main(job_file: str) -> None:
     os.dup2(2, 1)
     sys.argv[:] = [job["target"]]
     sys.path.insert(0, job["folder"])
-    scratch = Scratch(job["scratch"], job["hang_after"])
+    scratch = Scratch(job["scratch"])
     scratch.begin()
     watch = Watch(scratch)
     try:
@@ -55,15 +55,24 @@ def errand(job: dict[str, Any], watch: Watch) -> None:
     if job["seed"] is not None:
         seed_all(job["seed"])
     targets: dict[str, Target] = {}
+    names: dict[str, tuple[str, ...]] = {}
     for name, spec in job["splits"].items():
-        scratch.rearm()
-        targets |= built(name, spec, watch)
+        made = built(name, spec, watch)
+        targets |= made
+        names |= dict.fromkeys(made, field_names(spec))
     for name, target in targets.items():
         watch.split = name
+        watch.names = names[name]
         watch.seen = 0
         scratch.write(doing="reading samples", split=name)
         budget = job["budget"] / len(targets)
         Drive(watch, target, Plan(budget, job["samples"], job["seed"] or 0)).run()
+
+
+def field_names(spec: dict[str, Any]) -> tuple[str, ...]:
+    """Return the user's names for the items of a tuple sample."""
+    fields = spec.get("fields")
+    return tuple(map(str, fields)) if isinstance(fields, list) else ()
 
 
 def built(name: str, spec: dict[str, Any], watch: Watch) -> dict[str, Target]:

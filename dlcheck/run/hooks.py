@@ -32,6 +32,7 @@ class Watch:
     def __init__(self, scratch: Scratch, split: str = "") -> None:
         self.scratch = scratch
         self.split = split
+        self.names: tuple[str, ...] = ()
         self.spread = False
         self.seen = 0
         self.epoch = 0
@@ -101,7 +102,7 @@ class Fetch:
         known = type(index) is int or type(index) is str
         sample = index if known else self.plain(index)
         self.watch.scratch.ask(sample)
-        return sample  # type: ignore[no-any-return]
+        return sample
 
     @staticmethod
     def plain(index: Any) -> SampleId:
@@ -122,13 +123,15 @@ class Fetch:
 
     def collated(self, data: Any, ids: list[SampleId]) -> Any:
         """Count the samples of a batch, join them as the user does, and write what was seen."""
-        seen = SampleCount()
+        seen = SampleCount(self.watch.names)
         for index, sample in zip(ids, data, strict=False):
             seen.add(index, sample)
         self.watch.seen += seen.n
         part = seen.split() | {"batch_sizes": {str(len(ids)): {"n": 1, "at": ids[:1]}}}
         if self.watch.spread:
-            part = {**part, "samples": 0, "spread": part["samples"], "batch_sizes": {}}
+            part |= {"samples": 0, "spread": seen.n, "batch_sizes": {}}
+        elif self.watch.epoch:
+            part |= {"samples": 0, "again": seen.n}
         self.watch.note(**part)
         try:
             return self.collate(data)
@@ -139,7 +142,7 @@ class Fetch:
     def failed_collate(self, error: BaseException, data: Any, ids: list[SampleId]) -> None:
         """Write that a batch could not be joined, with what its samples were."""
         described = [
-            sample_leaves(index, describe(sample, values=False))
+            sample_leaves(index, describe(sample, values=False, names=self.watch.names))
             for index, sample in zip(ids[:MOST_BATCH], data, strict=False)
         ]
         failure = failure_of(
@@ -167,7 +170,6 @@ def _fetch_map(fetcher: Any, observed: Fetch, possibly_batched_index: Any) -> An
     """Do what torch's fetcher does, knowing at each moment which sample is asked for."""
     dataset = fetcher.dataset
     sample: SampleId = ""
-    observed.watch.scratch.rearm()
     try:
         if not fetcher.auto_collation:
             sample = observed.asking(possibly_batched_index)
@@ -213,7 +215,6 @@ def _fetch_iterable(fetcher: Any, observed: Fetch, possibly_batched_index: Any) 
     """Do what torch's fetcher does, numbering the samples of the stream."""
     if fetcher.ended:
         raise StopIteration
-    observed.watch.scratch.rearm()
     if not fetcher.auto_collation:
         return observed.collate(_next(fetcher, observed))
     ids: list[SampleId] = []
@@ -250,14 +251,15 @@ class WorkerInit:
 
     def __init__(self, watch: Watch, user: Callable[[int], None] | None) -> None:
         self.folder = watch.scratch.folder
-        self.hang_after = watch.scratch.interval * 3
         self.split = watch.split
+        self.names = watch.names
         self.epoch = watch.epoch
         self.user = user
 
     def __call__(self, worker: int) -> None:
-        watch = Watch(Scratch(self.folder, self.hang_after), self.split)
+        watch = Watch(Scratch(self.folder), self.split)
         watch.epoch = self.epoch
+        watch.names = self.names
         install(watch)
         if self.user is not None:
             self.user(worker)
@@ -315,4 +317,4 @@ def note_construction(watch: Watch) -> None:
             watch.made_at[id(self)] = (frame.f_code.co_filename, frame.f_lineno)
         start(self, *args, **kwargs)
 
-    DataLoader.__init__ = __init__  # type: ignore[method-assign]
+    DataLoader.__init__ = __init__

@@ -13,28 +13,29 @@ import faulthandler
 import json
 import mmap
 import os
+import signal
 import struct
+import sys
 import time
 from pathlib import Path
 from typing import Any
 
 PULSE_BYTES = 256
 MOST_NAME = 200
+HIGH_DESCRIPTOR = 700
+LINUX = sys.platform == "linux"
 HEAD = struct.Struct("<QdH")
 
 
 class Scratch:
     """One process's side of the scratch folder. Safe to use after a fork."""
 
-    def __init__(self, folder: str, hang_after: float) -> None:
+    def __init__(self, folder: str) -> None:
         self.folder = folder
-        self.interval = max(0.3, hang_after / 3.0)
         self.pid = -1
         self.asked = 0
-        self.armed = 0.0
         self._map: mmap.mmap | None = None
-        self._stacks: Any = None
-        self._inode = -1
+        self._stacks = -1
 
     def write(self, **line: Any) -> None:
         """Append one line of JSON for the parent."""
@@ -51,40 +52,26 @@ class Scratch:
                 os.close(descriptor)
 
     def begin(self) -> None:
-        """Give the process its pulse and its crash and hang dumps; once in each process.
+        """Give the process its pulse, and the stacks that it leaves on a crash or on request.
 
-        A forked process that re-arms the dump would wait for ever for the thread that counts the
-        time in its parent, so the dump is disarmed around every fork.
+        The parent asks for stacks by a real-time signal, and only of a process that has fallen
+        silent. A timer inside the process (faulthandler.dump_traceback_later) would walk frames
+        while they run, which crashes the process now and then.
         """
         if self.pid == os.getpid():
             return
-        if self.pid == -1 and hasattr(os, "register_at_fork"):
-            os.register_at_fork(before=self.disarm, after_in_parent=self.rearm)
         self.pid = os.getpid()
         self.asked = 0
-        self.armed = 0.0
         with contextlib.suppress(OSError, ValueError):
             path = Path(self.folder) / f"pulse-{self.pid}"
             with path.open("w+b") as file:
                 file.truncate(PULSE_BYTES)
                 self._map = mmap.mmap(file.fileno(), PULSE_BYTES)
-        self.dump_stacks_on_crash()
-        self.rearm()
-
-    def dump_stacks_on_crash(self) -> None:
-        """Open this process's file of stacks and point faulthandler at it."""
-        with contextlib.suppress(OSError, ValueError, RuntimeError):
+        with contextlib.suppress(OSError, ValueError, RuntimeError, AttributeError):
             stacks = Path(self.folder) / f"stacks-{self.pid}.txt"
-            self._stacks = stacks.open("a", encoding="utf-8")
-            self._inode = os.fstat(self._stacks.fileno()).st_ino
+            self._stacks = _out_of_the_way(stacks)
             faulthandler.enable(self._stacks)
-
-    def stacks_closed(self) -> bool:
-        """Tell whether user code closed the file of stacks and may have its number in use."""
-        try:
-            return os.fstat(self._stacks.fileno()).st_ino != self._inode
-        except (OSError, ValueError):
-            return True
+            faulthandler.register(stack_signal(), self._stacks, all_threads=True)
 
     def ask(self, sample: object) -> None:
         """Note that the process is about to produce this sample."""
@@ -95,25 +82,27 @@ class Scratch:
             with contextlib.suppress(ValueError):
                 self._map[: HEAD.size + len(name)] = head + name
 
-    def rearm(self) -> None:
-        """Start the time to the next dump of all stacks again; costs 60 us, so not every time."""
-        now = time.monotonic()
-        if self._stacks is None or now - self.armed < self.interval / 4:
-            return
-        self.armed = now
-        if self.stacks_closed():
-            self.dump_stacks_on_crash()
-        with contextlib.suppress(OSError, ValueError, RuntimeError):
-            faulthandler.dump_traceback_later(self.interval, repeat=True, file=self._stacks)
-
-    def disarm(self) -> None:
-        """Stop the time to the next dump."""
-        self.armed = 0.0
-        faulthandler.cancel_dump_traceback_later()
-
     def failed(self) -> None:
         """Leave a mark that a failure of this process was written down."""
         self.write(failed=True)
+
+
+def stack_signal() -> int:
+    """Return the signal that asks a process for its stacks: one that no user code handles."""
+    return int(getattr(signal, "SIGRTMAX", signal.SIGTERM)) - 5 if LINUX else int(signal.SIGUSR2)
+
+
+def _out_of_the_way(path: Path) -> int:
+    """Open a file for appending on a high descriptor, where code that closes the low ones ends."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    try:
+        import fcntl
+
+        high = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, HIGH_DESCRIPTOR)
+    except (ImportError, OSError):
+        return descriptor
+    os.close(descriptor)
+    return high
 
 
 def read_pulse(path: Path) -> tuple[int, float, str]:

@@ -16,7 +16,10 @@ def test_the_whole_sample_is_called_so():
 def test_values_are_flat_and_short():
     assert evidence.short({"3x4": {"n": 2, "at": [1, 2]}}) == "3x4: {n: 2, at: [1, 2]}"
     assert evidence.short(list(range(9))) == "0, 1, 2, 3, 4, 5, and 3 more"
-    assert evidence.short("x" * 1000) == "x" * 237 + "..."
+    assert evidence.short("x" * 1000) == "x" * 157 + "..."
+    assert evidence.short({"3x4": {"count": 2, "samples": [0, 9]}}) == "3x4 (2)"
+    assert evidence.short([{"shape": [3, 4], "count": 2, "samples": [0]}]) == "3x4 (2)"
+    assert evidence.short([{"count": 2}]) == " (2)"
     assert evidence.short(0.1 + 0.2) == "0.3"
 
 

@@ -181,6 +181,8 @@ def test_a_run_that_saw_nothing_says_so():
 @pytest.mark.parametrize(
     ("split", "words"),
     [
+        (Split(samples=96, of=48, batches=12, epochs=2, seconds=1),
+         "48 of 48 samples, 12 batches, 2 epochs in 1.0 s"),
         (Split(samples=5), "5 samples, 0 batches, 0 epochs in 0.0 s"),
         (Split(samples=1, batches=1, epochs=2, seconds=600),
          "1 sample, 1 batch, 2 epochs in 10.0 min"),

@@ -82,6 +82,11 @@ class TestPipelineError:
         assert "last sample asked for: 7" in finding.message
         assert finding.explains == {f.key for f in failures}
 
+    def test_a_collate_that_fails_names_the_batch_and_the_last_sample_of_it(self) -> None:
+        finding = only(Failure("collate", "ValueError", "too few", batch=(9, 1, 5)))
+        assert "last sample asked for: 5" in finding.message
+        assert finding.evidence["batch"] == [9, 1, 5]
+
     def test_an_exit_says_status_and_last_sample(self) -> None:
         detail = {"status": 7, "doing": "reading samples", "last_sample": 41, "stderr": "bye\n"}
         finding = only(Failure("exit", message="status 7", detail=detail))
