@@ -214,10 +214,102 @@ class Structure:
 
 
 @dataclass(frozen=True)
+class State:
+    """What an array, tensor or picture is at one point of a sample's way.
+
+    `layout` names the axes: C, H, W, T (time or depth), N; empty when the evidence does not
+    tell. `strides` (in bytes) only where one is negative. `low`, `high`, `mean` of all elements.
+    """
+
+    type: str
+    dtype: str | None = None
+    shape: tuple[int, ...] | None = None
+    layout: str = ""
+    low: float | None = None
+    high: float | None = None
+    mean: float | None = None
+    nonfinite: int = 0
+    strides: tuple[int, ...] = ()
+    scramble: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One change of an array on a sample's way.
+
+    `file`, `line`, `text` are the user's line: for a stage inside a container (Compose) the line
+    that called the container. `stage` is the class or function that did it, `parameters` its
+    arguments in short, `container` and `position` its place in a Compose. `fields` are the fields
+    of the finished sample that this array became, empty when it was dropped. `sources` are the
+    steps (by number) that made what this one read. `source_text` is the statement inside the
+    container or library, when the change did not happen on the user's line.
+    """
+
+    file: str
+    line: int
+    function: str
+    text: str
+    variable: str
+    stage: str
+    after: State
+    before: State | None = None
+    parameters: str = ""
+    container: str = ""
+    position: int | None = None
+    fields: tuple[str, ...] = ()
+    sources: tuple[int, ...] = ()
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A data file that was read for a sample, and the user's line that asked for it.
+
+    `order` is the order of channels that the reader gives: RGB, BGR, GRAY or empty. `mode` is
+    what the file itself holds (L, P, RGB, RGBA, ...), `shape` what the reader returned.
+    """
+
+    path: str
+    by: str
+    mode: str = ""
+    order: str = ""
+    shape: tuple[int, ...] | None = None
+    file: str | None = None
+    line: int | None = None
+
+
+@dataclass(frozen=True)
+class Journey:
+    """One sample's way, line by line, as the probe traced it.
+
+    `fields` are its finished fields. `returned` is the [file, line] that returned it. `failure`
+    is set when the way ended in an exception, `failed_stage` and `failed_state` name the stage
+    then at work and what it was given. `reproduced`: whether it came out as the drive saw it
+    (None: nothing to compare). `colours`: per image field, the correlation of its channels with
+    those of the file, {"rgb": r, "bgr": r}.
+    """
+
+    sample: SampleId
+    steps: tuple[Step, ...] = ()
+    fields: dict[str, State] = field(default_factory=dict)
+    opened: tuple[Opened, ...] = ()
+    returned: tuple[str | int, ...] = ()
+    failure: Failure | None = None
+    failed_stage: str = ""
+    failed_parameters: str = ""
+    failed_state: State | None = None
+    reproduced: bool | None = None
+    colours: dict[str, dict[str, float]] = field(default_factory=dict)
+    seconds: float = 0.0
+    note: str = ""
+
+
+@dataclass(frozen=True)
 class Split:
     """What was seen of one split (the only one is named with an empty string).
 
     `samples` counts the first epoch, `again` the later ones, `spread` what was drawn beyond them.
+    `given` is what the user's config says of the split: fields, expect, model, step, full_length.
     """
 
     role: str = "train"
@@ -236,6 +328,8 @@ class Split:
     structures: dict[str, Structure] = field(default_factory=dict)
     failures: dict[str, Failure] = field(default_factory=dict)
     batchnorm: Failure | None = None
+    journeys: dict[str, Journey] = field(default_factory=dict)
+    given: dict[str, Any] = field(default_factory=dict)
 
     def merge(self, other: Split) -> Split:
         """Join what two processes saw of the split."""
@@ -257,6 +351,8 @@ class Split:
             structures=_merge_structures(self.structures, other.structures),
             failures=_merge(self.failures, other.failures, MOST_FAILURES),
             batchnorm=self.batchnorm or other.batchnorm,
+            journeys={**self.journeys, **other.journeys},
+            given={**self.given, **other.given},
         )
 
 
@@ -320,6 +416,11 @@ class Observation:
 def failure_from_json(data: Mapping[str, Any]) -> Failure:
     """Read one Failure as a process wrote it."""
     return _build(Failure, data)
+
+
+def plain(value: Any) -> Any:
+    """Turn any of these dataclasses into plain dicts and lists; defaults are left out."""
+    return _plain(value)
 
 
 def _plain(value: Any) -> Any:

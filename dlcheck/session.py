@@ -23,6 +23,7 @@ from dlcheck import guardian
 from dlcheck.config import Config, UserError, locate
 from dlcheck.observation import Failure, Observation, Split, failure_from_json
 from dlcheck.progress import Progress
+from dlcheck.redraws import requests_for
 from dlcheck.run.scratch import read_pulse
 from dlcheck.watchdog import Watchdog, crash_stacks
 
@@ -31,6 +32,7 @@ GRACE = 5.0
 TAIL = 16_384
 CHUNK = 65_536
 OVERTIME = 4.0
+PROBE_TIME = 20.0
 SHORT_PATH = 60
 CHILD = Path(__file__).parent / "run" / "child.py"
 INTERRUPTS = ("SIGINT", "SIGTERM", "SIGHUP")
@@ -80,17 +82,22 @@ class Session:
     ended: bool = False
     signal: int | None = None
     asked: bool = False
+    leader: int = 0
+    probe: str = ""
+    patience: float = 0.0
 
     def run(self) -> Outcome:
         """Start the child, follow it to its end and say what was seen."""
         with _handling(self), self._guarded() as guard:
             child = self._start()
+            self.leader = child.pid
             guard.write(f"child {child.pid}\n".encode())
             guard.flush()
             relay = threading.Thread(target=self._relay, args=(child.stderr,), daemon=True)
             relay.start()
             try:
                 self._follow(child)
+                self._explain()
             finally:
                 self.progress.close()
                 pids = guardian.processes_of(str(self.scratch))
@@ -158,6 +165,7 @@ class Session:
             if self._read():
                 self.watchdog.alive()
             if self.ended:
+                self._ask_probe()
                 leave = min(leave, time.monotonic() + GRACE)
             if self.signal is not None or time.monotonic() > leave:
                 return
@@ -172,6 +180,40 @@ class Session:
                 self._cut(f"it did not end within {OVERTIME:.0f} x its budget")
                 return
             self.progress.show(self._seen())
+
+    def _ask_probe(self) -> None:
+        """Ask for journeys and redraws, once."""
+        if self.probe or self.signal is not None:
+            return
+        requests = requests_for(self.observation)
+        there = self.observation.settings.get("probe") == ""
+        self.probe = "asked" if requests and there else "none"
+        if self.probe == "asked":
+            self.patience = time.monotonic() + max(PROBE_TIME, self.job.hang_after)
+            path = self.scratch / "ask.tmp"
+            path.write_text(json.dumps(requests), encoding="utf-8")
+            path.replace(self.scratch / "ask.json")
+
+    def _explain(self) -> None:
+        """Wait for the probe's answers; it may die or hang without harm."""
+        self._read()
+        self._ask_probe()
+        while self.probe == "asked" and self.signal is None:
+            time.sleep(POLL)
+            self._read()
+            self.progress.show("tracing single samples")
+            gone = self._probe_gone()
+            if self.probe == "asked" and (gone or time.monotonic() > self.patience):
+                reason = "died" if gone else f"did not answer in {self.job.hang_after:.0f} s"
+                self._probe_failed(f"the process that traces single samples {reason}")
+
+    def _probe_gone(self) -> bool:
+        pid = self.observation.settings.get("probe_pid")
+        return isinstance(pid, int) and pid not in guardian.session_members(self.leader)
+
+    def _probe_failed(self, reason: str) -> None:
+        self.probe = "failed"
+        self.observation = self.observation.merge(Observation(settings={"probe": reason}))
 
     def _read(self) -> bool:
         """Merge the whole lines written since the last time; True when there were any."""
@@ -199,6 +241,11 @@ class Session:
             message = f"{line['python']} has no torch ({line['no_torch']})"
             hint = "point --python at the interpreter of your training job, or pip install 'dlcheck[torch]'"
             raise UserError(message, hint)
+        elif "answered" in line:
+            self.probe = "answered"
+        elif "probe" in line:
+            self._probe_failed(line["probe"])
+            self.probe = "asked"
         elif "broken" in line:
             raise SessionError(line["broken"])
         elif "end" in line:

@@ -40,6 +40,7 @@ LAYER_OF = {
     "interpolation": "config",
     "options": "cli",
     "progress": "session",
+    "redraws": "session",
     "schema": "config",
     "streams": "cli",
     "watchdog": "session",

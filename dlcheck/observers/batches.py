@@ -44,16 +44,13 @@ class SampleCount:
             held.append(index)
         ranges = self.ranges
         for leaf in leaves:
-            low = leaf[4]
-            if low is not None:
+            low, high = leaf[4], leaf[5]
+            if low is not None and high is not None:
                 known = ranges.get(leaf[0])
                 if known is None:
-                    ranges[leaf[0]] = [low, leaf.high or 0.0]
-                else:
-                    if low < known[0]:
-                        known[0] = low
-                    if leaf[5] is not None and leaf[5] > known[1]:
-                        known[1] = leaf[5]
+                    ranges[leaf[0]] = [low, high]
+                elif low < known[0] or high > known[1]:
+                    ranges[leaf[0]] = [min(low, known[0]), max(high, known[1])]
             if leaf[6]:
                 self.nonfinite.setdefault(leaf[0], []).append(index)
             if leaf[7]:

@@ -8,22 +8,24 @@ numbers or load files.
 from __future__ import annotations
 
 import collections
-import ctypes
-import math
+import contextlib
 import sys
+import types
 from typing import Any, NamedTuple
+
+from dlcheck.observers.ranges import NOTHING, array_range, finite, scalars_range, tensor_range
+from dlcheck.run.torch_private import plain_tensors
 
 MOST_LEAVES = 512
 MOST_ITEMS = 64
 DEEPEST = 12
 TOP_LEVEL_NUMBERS = 8
-MOST_ELEMENTS = 1 << 28
-ONE_THREAD_GRAIN = 32_768
 SCALARS = frozenset({int, float, bool, str, bytes, type(None), complex})
 NUMBERS = frozenset({int, float, bool})
-OWN_MAPPINGS = (dict, collections.UserDict)
-OWN_SEQUENCES = (list, tuple, collections.deque)
-NUMPY_NUMBERS = "iuf"
+OWN_SEQUENCES: tuple[type[Any], ...] = (list, tuple, collections.deque)
+EXACT = 1 << 53
+BASES: tuple[type[Any], ...] = (int, float, complex, str, bytes)
+TEXTS = {"U": "str", "S": "bytes", "T": "str"}
 PLAIN_MODULES = (None, "builtins", "pathlib", "pathlib._local", "datetime", "decimal")
 
 
@@ -71,7 +73,7 @@ class _Walk:
     def visit(self, value: Any, path: str, above: tuple[int, ...]) -> None:
         kind = type(value)
         if kind in SCALARS:
-            self.out.append(scalar(value, path))
+            self.out.append(scalar(value, kind, path))
         elif self.tensor and issubclass(kind, self.tensor):
             self.out.append(tensor(value, path, values=self.values))
         elif self.array and issubclass(kind, self.array):
@@ -79,110 +81,165 @@ class _Walk:
         elif len(self.out) >= MOST_LEAVES or len(above) >= DEEPEST or id(value) in above:
             self.out.append(Described(path, "cycle" if id(value) in above else "..."))
         else:
-            self.inside(value, path, (*above, id(value)))
+            self.inside(value, kind, path, (*above, id(value)))
 
-    def inside(self, value: Any, path: str, above: tuple[int, ...]) -> None:
+    def inside(self, value: Any, kind: type[Any], path: str, above: tuple[int, ...]) -> None:
+        if kind is tuple or kind is list:
+            self.sequence(value, kind, path, above)
+            return
         prefix = f"{path}." if path else ""
-        if isinstance(value, OWN_MAPPINGS):
+        items = _own_items(value, kind)
+        if items is not None:
             self.out.append(Described(path, "dict"))
-            self.children([(f"{prefix}{_key(k)}", v) for k, v in value.items()], above)
-        elif isinstance(value, OWN_SEQUENCES):
-            self.sequence(value, path, prefix, above)
-        elif hasattr(type(value), "__dataclass_fields__"):
-            names = type(value).__dataclass_fields__
-            self.out.append(Described(path, f"dataclass:{type(value).__name__}"))
-            inner = vars(value) if hasattr(value, "__dict__") else {}
-            self.children([(prefix + n, inner[n]) for n in names if n in inner], above)
+            self.children([(f"{prefix}{_key(k)}", v) for k, v in items], above)
+        elif issubclass(kind, OWN_SEQUENCES):
+            base = next(base for base in OWN_SEQUENCES if issubclass(kind, base))
+            self.sequence(list(base.__iter__(value)), kind, path, above)
+        elif isinstance(_static(kind, "__dataclass_fields__"), dict):
+            self.out.append(Described(path, f"dataclass:{kind.__name__}"))
+            self.children([(prefix + n, v) for n, v in _own_fields(value, kind)], above)
         else:
-            self.out.append(self.other(value, path))
+            self.out.append(self.other(value, kind, path))
 
-    def sequence(self, value: Any, path: str, prefix: str, above: tuple[int, ...]) -> None:
-        names = getattr(type(value), "_fields", None)
-        kinds = set(map(type, value))
-        flat = bool(kinds) and kinds <= SCALARS and not names
-        if flat and (path or len(value) > TOP_LEVEL_NUMBERS):
-            self.out.append(numbers(value, kinds, path, values=self.values))
+    def sequence(self, items: Any, kind: type[Any], path: str, above: tuple[int, ...]) -> None:
+        is_tuple = kind is tuple or issubclass(kind, tuple)
+        names = _static(kind, "_fields") if is_tuple and kind is not tuple else None
+        kinds = set(map(type, items))
+        if kinds and kinds <= SCALARS and not names and (path or len(items) > TOP_LEVEL_NUMBERS):
+            outer = "tuple" if is_tuple else "list"
+            self.out.append(numbers(items, kinds, path, outer, values=self.values))
             return
         if names:
-            self.out.append(Described(path, f"namedtuple:{type(value).__name__}"))
-        elif isinstance(value, tuple):
-            self.out.append(Described(path, "tuple", shape=(len(value),)))
+            self.out.append(Described(path, f"namedtuple:{kind.__name__}"))
         else:
-            self.out.append(Described(path, "list", shape=(len(value),)))
-        given = self.names if not path and len(self.names) == len(value) else ()
-        keys = names or given or range(len(value))
-        pairs = [(f"{prefix}{k}", v) for k, v in zip(keys, value, strict=False)]
-        self.children(pairs if names or isinstance(value, tuple) else pairs[:MOST_ITEMS], above)
+            self.out.append(Described(path, "tuple" if is_tuple else "list", shape=(len(items),)))
+        given = self.names if not path and len(self.names) == len(items) else ()
+        keys = names or given or range(len(items) if is_tuple else min(len(items), MOST_ITEMS))
+        prefix = f"{path}." if path else ""
+        self.children([(f"{prefix}{k}", v) for k, v in zip(keys, items, strict=False)], above)
 
     def children(self, pairs: list[tuple[str, Any]], above: tuple[int, ...]) -> None:
+        out = self.out
         for count, (path, value) in enumerate(pairs):
-            if len(self.out) >= MOST_LEAVES:
-                rest = len(pairs) - count
-                self.out.append(Described("...", "more", shape=(rest,)))
+            if len(out) >= MOST_LEAVES:
+                out.append(Described("...", "more", shape=(len(pairs) - count,)))
                 return
             self.visit(value, path, above)
 
-    def other(self, value: Any, path: str) -> Described:
-        if self.generic and isinstance(value, self.generic):
+    def other(self, value: Any, kind: type[Any], path: str) -> Described:
+        if self.generic and issubclass(kind, self.generic) and not issubclass(kind, str):
             return numpy_scalar(value, path)
+        for base in BASES:
+            if issubclass(kind, base):
+                return scalar(_plain(value, base), base, path)
         image = getattr(sys.modules.get("PIL.Image"), "Image", ())
-        if image and isinstance(value, image):
-            size = tuple(getattr(value, "size", ()))[::-1]
-            return Described(path, "PIL.Image", str(getattr(value, "mode", "")), size)
-        return Described(path, class_name(value))
+        if image and issubclass(kind, image):
+            with contextlib.suppress(Exception):  # a lazy image may be closed by now
+                return Described(path, "PIL.Image", str(value.mode), tuple(value.size)[::-1])
+            return Described(path, "PIL.Image")
+        return Described(path, class_name(kind))
 
 
-def class_name(value: Any) -> str:
-    """Name the class of a value as users write it: `PosixPath`, `shapely.geometry.Point`."""
-    kind = type(value)
+def _static(kind: type[Any], name: str) -> Any:
+    """Read a class attribute past metaclasses and descriptors, which are user code."""
+    return next((vars(base)[name] for base in kind.__mro__ if name in vars(base)), None)
+
+
+def _own_items(value: Any, kind: type[Any]) -> list[tuple[Any, Any]] | None:
+    """Return what a dict or UserDict itself holds, whatever its class makes of it."""
+    if issubclass(kind, collections.OrderedDict):
+        return list(collections.OrderedDict.items(value))
+    if issubclass(kind, dict):
+        return list(dict.items(value))
+    if collections.UserDict in kind.__mro__:
+        data = _own_attributes(value).get("data")
+        return None if data is None or data is value else _own_items(data, type(data))
+    return None
+
+
+def _own_attributes(value: Any) -> dict[str, Any]:
+    try:
+        inside = object.__getattribute__(value, "__dict__")
+    except AttributeError:
+        return {}
+    return inside if type(inside) is dict else {}
+
+
+def _own_fields(value: Any, kind: type[Any]) -> list[tuple[str, Any]]:
+    """Return the fields of a dataclass from its dict or its slots."""
+    inside = _own_attributes(value)
+    found = []
+    for name in _static(kind, "__dataclass_fields__"):
+        slot = _static(kind, name)
+        if name in inside:
+            found.append((name, inside[name]))
+        elif isinstance(slot, types.MemberDescriptorType):
+            with contextlib.suppress(AttributeError):
+                found.append((name, slot.__get__(value, kind)))
+    return found
+
+
+def _plain(value: Any, base: type[Any]) -> Any:
+    """Take an int, float, str, ... out of its subclass (enumerations among them)."""
+    read = {int: "__int__", float: "__float__", complex: "__complex__"}.get(base)
+    return getattr(base, read)(value) if read else value
+
+
+def class_name(kind: type[Any]) -> str:
+    """Name a class as users write it: `PosixPath`, `shapely.geometry.Point`."""
     abc = sys.modules["collections.abc"]
-    name = str(kind.__qualname__)
-    if isinstance(value, abc.Mapping):
-        return f"mapping:{name}"
-    if isinstance(value, abc.Sequence) and not isinstance(value, bytes | bytearray | memoryview):
-        return f"sequence:{name}"
-    module = getattr(kind, "__module__", None)
-    return name if module in PLAIN_MODULES else f"{module}.{name}"
+    name = str(type.__getattribute__(kind, "__qualname__"))
+    with contextlib.suppress(Exception):  # __subclasshook__ is user code
+        if issubclass(kind, abc.Mapping):
+            return f"mapping:{name}"
+        if issubclass(kind, abc.Sequence) and not issubclass(kind, bytearray | memoryview):
+            return f"sequence:{name}"
+    module = type.__getattribute__(kind, "__module__")
+    known = isinstance(module, str) and module not in PLAIN_MODULES
+    return f"{module}.{name}" if known else name
 
 
 def _key(key: Any) -> str:
-    return key if type(key) is str else str(key) if type(key) in SCALARS else class_name(key)
+    kind = type(key)
+    if kind is str:
+        return str(key)
+    if issubclass(kind, str):
+        return str.__str__(key)
+    if kind in SCALARS:
+        return repr(key) if kind is bytes else str(key)
+    if kind is tuple and set(map(type, key)) <= SCALARS:
+        return repr(key)
+    return class_name(kind)
 
 
-def _finite(value: Any) -> float | None:
-    try:
-        number = float(value)
-    except (OverflowError, TypeError, ValueError):
-        return None
-    return number if math.isfinite(number) else None
-
-
-def scalar(value: Any, path: str) -> Described:
+def scalar(value: Any, kind: type[Any], path: str) -> Described:
     """Describe a plain Python scalar."""
-    kind = type(value)
     if kind is int or kind is float:
-        number = _finite(value)
+        number = value + 0.0 if -EXACT < value < EXACT else finite(value)
         odd = int(number is None and kind is float)
         return Described(path, kind.__name__, None, None, number, number, odd)
     return Described(path, kind.__name__)
 
 
 def numpy_scalar(value: Any, path: str) -> Described:
-    """Describe np.float32(3.0) and the like: type `float32`, no shape."""
-    number = _finite(value) if value.dtype.kind in NUMPY_NUMBERS else None
-    odd = int(number is None and value.dtype.kind == "f")
-    return Described(path, "numpy", value.dtype.name, (), number, number, odd)
+    """Describe np.float32(3.0) and the like: type `numpy`, the dtype, shape ()."""
+    try:
+        kind, dtype = value.dtype.kind, _array_dtype(value.dtype)
+    except Exception:  # noqa: BLE001 - subclasses of numpy's scalars may be made
+        return Described(path, "numpy")
+    number = finite(value) if kind in "iuf" else None
+    odd = int(number is None and kind == "f")
+    return Described(path, "numpy", dtype, (), number, number, odd)
 
 
-def numbers(value: Any, kinds: set[type], path: str, *, values: bool) -> Described:
+def numbers(
+    items: list[Any], kinds: set[type], path: str, outer: str, *, values: bool
+) -> Described:
     """Describe a sequence of plain scalars as one leaf: `list[int]` of shape (n,)."""
     inner = kinds - {int, bool} if float in kinds and kinds <= NUMBERS else kinds
-    outer = "tuple" if isinstance(value, tuple) else "list"
     name = f"{outer}[{'|'.join(sorted(k.__name__ for k in inner))}]"
-    low = high = None
-    if values and kinds <= NUMBERS:
-        low, high = _finite(min(value)), _finite(max(value))
-    return Described(path, name, None, (len(value),), low, high)
+    low, high, odd = scalars_range(items) if values and kinds <= NUMBERS else NOTHING
+    return Described(path, name, None, (len(items),), low, high, odd)
 
 
 _DTYPES: dict[Any, str] = {}
@@ -192,120 +249,65 @@ def tensor(value: Any, path: str, *, values: bool) -> Described:
     """Describe a tensor of any layout, device and subclass."""
     torch = sys.modules["torch"]
     name = type(value).__name__
-    try:
-        with torch._C.DisableTorchFunctionSubclass():  # noqa: SLF001
-            dtype = _DTYPES.get(value.dtype) or _DTYPES.setdefault(
-                value.dtype, str(value.dtype).removeprefix("torch.")
-            )
-            grad = value.requires_grad
-            if value.layout != torch.strided:
-                layout = str(value.layout).removeprefix("torch.")
-                name = f"{name}[{layout}]"
-                if value.is_nested:
-                    return Described(path, f"{name}[nested]", dtype, None, grad=grad)
-                return Described(path, name, dtype, tuple(value.shape), grad=grad)
-            if value.is_nested:
-                return Described(path, f"{name}[nested]", dtype, None, grad=grad)
-            shape = tuple(value.shape)
-            low = high = None
-            odd = 0
-            if values and value.device.type == "cpu" and 0 < value.numel() <= MOST_ELEMENTS:
-                low, high, odd = _tensor_range(torch, value)
-    except Exception:  # noqa: BLE001 - a tensor subclass may refuse anything
-        return Described(path, name)
+    with plain_tensors():
+        try:
+            kind = value.dtype
+            layout, nested, grad = value.layout, value.is_nested, value.requires_grad
+            shape = None if nested else tuple(value.shape)
+        except Exception:  # noqa: BLE001 - a subclass's property may raise
+            return _by_its_base(torch, value, path, name)
+        dtype = _DTYPES.get(kind) or _DTYPES.setdefault(kind, str(kind).removeprefix("torch."))
+        if layout != torch.strided:
+            name = f"{name}[{str(layout).removeprefix('torch.')}]"
+        if nested:
+            return Described(path, f"{name}[nested]", dtype, None, grad=grad)
+        low, high, odd = NOTHING
+        if values and layout == torch.strided and not _dispatches(torch, type(value)):
+            try:
+                if value.device.type == "cpu":
+                    low, high, odd = tensor_range(torch, value, dtype)
+            except Exception:  # noqa: BLE001, S110 - no memory of its own, or none that is read
+                pass
     return Described(path, name, dtype, shape, low, high, odd, grad)
 
 
-def _tensor_range(torch: Any, value: Any) -> tuple[float | None, float | None, int]:
-    if value.dtype.is_complex or value.dtype == torch.bool or value.is_quantized:
-        return None, None, 0
-    flat = _flat(torch, value)
-    low, high = _extremes(torch, flat)
-    if math.isfinite(low) and math.isfinite(high):
-        return low, high, 0
-    finite = torch.isfinite(flat)
-    odd = flat.numel() - int(finite.sum())
-    kept = flat[finite]
-    if not kept.numel():
-        return None, None, odd
-    return float(kept.min()), float(kept.max()), odd
+def _dispatches(torch: Any, kind: type[Any]) -> bool:
+    """Tell subclasses that answer each operation themselves: that would be user code."""
+    if kind is torch.Tensor:
+        return False
+    return _static(kind, "__torch_dispatch__") is not _static(torch.Tensor, "__torch_dispatch__")
 
 
-def _flat(torch: Any, value: Any) -> Any:
-    """View the elements as one line where they lie densely in any order of axes.
-
-    Reading in memory order is several times quicker than in the order of a permuted view.
-    """
-    plain = value.detach()
-    if plain.is_contiguous():
-        return plain.view(-1)
-    size = plain.numel()
-    ordered = sorted(
-        ((st, sz) for st, sz in zip(plain.stride(), plain.shape, strict=True) if sz > 1)
-    )
-    step = 1
-    for stride, length in ordered:
-        if stride != step:
-            return plain
-        step *= length
-    return torch.as_strided(plain, (size,), (1,), plain.storage_offset())
-
-
-_READABLE = {"torch.float32": "f4", "torch.float64": "f8", "torch.uint8": "u1", "torch.int64": "i8"}
-
-
-def _extremes(torch: Any, flat: Any) -> tuple[float, float]:
-    """Minimum and maximum on one thread.
-
-    A reduction that torch spreads over threads in the main process starts a pool there, and
-    workers forked later can deadlock in it; numpy starts none. `Tensor.numpy()` would mark the
-    user's storage as not resizable, so numpy is given the address.
-    """
-    if flat.numel() <= ONE_THREAD_GRAIN or torch.get_num_threads() == 1:
-        low, high = torch.aminmax(flat)
-        return float(low), float(high)
-    numpy = sys.modules.get("numpy")
-    code = _READABLE.get(str(flat.dtype))
-    if numpy and code and flat.is_contiguous():
-        size = flat.numel() * int(code[1])
-        memory = (ctypes.c_char * size).from_address(flat.data_ptr())
-        view = numpy.frombuffer(memory, dtype=code)
-        return float(view.min()), float(view.max())
-    pairs = [torch.aminmax(part) for part in flat.reshape(-1).split(ONE_THREAD_GRAIN)]
-    lows, highs = [float(p[0]) for p in pairs], [float(p[1]) for p in pairs]
-    if any(map(math.isnan, lows)):
-        return math.nan, math.nan
-    return min(lows), max(highs)
+def _by_its_base(torch: Any, value: Any, path: str, name: str) -> Described:
+    with contextlib.suppress(Exception):
+        base = torch.Tensor
+        dtype = str(base.dtype.__get__(value)).removeprefix("torch.")
+        shape = tuple(base.shape.__get__(value))
+        return Described(path, name, dtype, shape, grad=bool(base.requires_grad.__get__(value)))
+    return Described(path, name)
 
 
 def array(value: Any, path: str, *, values: bool) -> Described:
     """Describe an array of any dtype; only real numbers have a range."""
     name = type(value).__name__
+    numpy = sys.modules["numpy"]
     try:
-        dtype = value.dtype.name if value.dtype.names is None else "structured"
-        shape = tuple(value.shape)
-        if not values or value.dtype.kind not in NUMPY_NUMBERS:
-            return Described(path, name, dtype, shape)
-        if not 0 < value.size <= MOST_ELEMENTS:
-            return Described(path, name, dtype, shape)
-        low, high, odd = _array_range(value)
-    except Exception:  # noqa: BLE001 - an array subclass may refuse anything
+        plain = value if type(value) is numpy.ndarray else numpy.asarray(value)
+        dtype, shape = _array_dtype(plain.dtype), tuple(plain.shape)
+    except Exception:  # noqa: BLE001 - a dtype of the user's may refuse anything
         return Described(path, name)
+    low, high, odd = NOTHING
+    if values:
+        with contextlib.suppress(Exception):
+            low, high, odd = array_range(plain)
     return Described(path, name, dtype, shape, low, high, odd)
 
 
-def _array_range(value: Any) -> tuple[float | None, float | None, int]:
-    numpy = sys.modules["numpy"]
-    plain = numpy.asarray(value)
-    low, high = float(plain.min()), float(plain.max())
-    if math.isfinite(low) and math.isfinite(high):
-        return low, high, 0
-    finite = numpy.isfinite(plain)
-    odd = int(plain.size - finite.sum())
-    kept = plain[finite]
-    if not kept.size:
-        return None, None, odd
-    return float(kept.min()), float(kept.max()), odd
+def _array_dtype(dtype: Any) -> str:
+    """Name a dtype; without the width of text, which differs from sample to sample."""
+    if dtype.names is not None:
+        return "structured"
+    return TEXTS.get(dtype.kind) or str(dtype.name)
 
 
 def batch_length(leaves: list[Described]) -> int:
@@ -313,7 +315,12 @@ def batch_length(leaves: list[Described]) -> int:
 
     One leaf alone counts when it has at least two axes and is no single image (C,H,W).
     """
-    sizes = [leaf.shape[0] for leaf in leaves if leaf.shape and leaf.dtype]
+    listed = ("list[", "tuple[")
+    sizes = [
+        leaf.shape[0]
+        for leaf in leaves
+        if leaf.shape and (leaf.dtype or leaf.type.startswith(listed))
+    ]
     if len(sizes) > 1:
         top, votes = collections.Counter(sizes).most_common(1)[0]
         return top if votes > 1 else 1

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from dlcheck.findings import NOTE, REGISTRY, Finding, Report, RuleState, Severity
 from dlcheck.observation import Observation, Split
-from dlcheck.reporters import batch, evidence, source
+from dlcheck.reporters import batch, evidence, journey, source
 from dlcheck.reporters.visible import visible, visible_lines
 
 WIDTH = 80
@@ -51,6 +51,7 @@ def render(
     if verbosity >= 0:
         for name, split in report.observation.splits.items():
             _batch(page, name, split)
+            _journeys(page, name, split)
     for finding in report.findings:
         _finding(page, finding, report.observation)
     _ending(page, report, verbosity)
@@ -173,6 +174,25 @@ def _batch(page: _Page, name: str, split: Split) -> None:
             page.say((field, "bold"), ": ", ", ".join(filter(None, cells)), indent=2)
     if len(rows) > MOST_ROWS:
         page.say(f"... and {len(rows) - MOST_ROWS:,} more", indent=2)
+
+
+def _journeys(page: _Page, name: str, split: Split) -> None:
+    """Print one sample's way; a page too narrow for the table loses columns, then gets a list."""
+    for way in journey.ways(split):
+        page.blank()
+        page.say((way.title, "bold"), f" of {name}" if name else "")
+        if not any(_way_table(page, way, kept) for kept in range(len(journey.LEAVE_OUT) + 1)):
+            for stage, at, *cells in way.rows:
+                place = (f" {at}", "cyan") if at else ""
+                page.say((stage, "bold"), place, ": ", ", ".join(filter(None, cells)), indent=2)
+        if way.parts:
+            page.say("* from here on samples differ in size", indent=2)
+
+
+def _way_table(page: _Page, way: journey.Way, left_out: int) -> bool:
+    kept = journey.columns(journey.LEAVE_OUT[:left_out])
+    head = tuple(journey.HEAD[place] for place in kept)
+    return page.table(head, [tuple(row[place] for place in kept) for row in way.rows])
 
 
 def _finding(page: _Page, finding: Finding, observation: Observation) -> None:

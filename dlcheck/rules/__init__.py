@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from dlcheck.rules import run, shapes
+from dlcheck.rules import colour, layout, pairs, reading, run, shapes, strides
 
-__all__ = ["run", "shapes"]
+__all__ = ["colour", "layout", "pairs", "reading", "run", "shapes", "strides"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -9,17 +10,18 @@ from typing import Any
 
 from dlcheck.findings import ERROR, WARNING, Finding, NotApplicable, Where, rule
 from dlcheck.observation import (
-    EXAMPLES,
     Failure,
     Field,
     Loader,
     Observation,
+    SampleId,
     Split,
     Structure,
     Tally,
     sample_order,
     shape_of,
 )
+from dlcheck.rules import parting, ways
 from dlcheck.rules.collate import (
     ANNOTATIONS,
     MISSING,
@@ -36,11 +38,8 @@ MADE_BY_DLCHECK = "made by dlcheck"
 MOST_KINDS = 4
 MOST_NAMED = 3
 MOST_TEXT = 500
-MOST_AT = 4 * EXAMPLES
 # Samplers that give each index of the dataset once, so that len(dataset) tells the last batch.
 PLAIN_SAMPLERS = {"RandomSampler", "SequentialSampler"}
-TRANSFORM_CALLS = {"__call__", "forward", "_call_impl", "_wrapped_call_impl", "apply"}
-READERS = {"__getitem__", "__getitems__", "__iter__", "__next__"}
 
 
 @rule(
@@ -52,10 +51,11 @@ READERS = {"__getitem__", "__getitems__", "__iter__", "__next__"}
     "two shapes ends the epoch.",
     fix="Bring every sample to one shape (Resize((h, w)) rather than Resize(s), a crop that pads, "
     "a fixed window), or pass a collate_fn that pads.",
+    yields_to=("channel-count-varies",),
 )
 def ragged_batch(obs: Observation) -> Iterator[Finding]:
     """Fire where the collate could not join samples because their shapes differ."""
-    for name, split, cause, failures in _causes(obs, SHAPE):
+    for name, split, cause, failures in causes(obs, SHAPE):
         axes = _unequal_axes(cause)
         evidence = {
             "shapes": _shapes(cause),
@@ -68,7 +68,8 @@ def ragged_batch(obs: Observation) -> Iterator[Finding]:
             f"{named(cause.field)} has {len(cause.kinds)} shapes in one batch{place}: "
             f"{_list_kinds(cause)}; {_collate(split)} cannot stack them"
         )
-        yield _finding(message, name, split, cause, failures, evidence)
+        finding = _finding(message, name, split, cause, failures, evidence)
+        yield _with_stage(finding, split, cause)
 
 
 @rule(
@@ -88,7 +89,7 @@ def structure_varies(obs: Observation) -> Iterator[Finding]:
     keys, or has not met two kinds in one batch yet.
     """
     judged = set()
-    for name, split, cause, failures in _causes(obs, STRUCTURE):
+    for name, split, cause, failures in causes(obs, STRUCTURE):
         judged.add(name)
         evidence = {"kinds": _kinds(cause), **_batch_evidence(cause, split, failures)}
         message = (
@@ -113,7 +114,7 @@ def structure_varies(obs: Observation) -> Iterator[Finding]:
 )
 def uncollatable_type(obs: Observation) -> Iterator[Finding]:
     """Fire where a value of a type that the collate refuses reached it."""
-    for name, split, cause, failures in _causes(obs, UNCOLLATABLE):
+    for name, split, cause, failures in causes(obs, UNCOLLATABLE):
         kind, ids = next(iter(cause.kinds.items()))
         evidence = {
             "type": kind,
@@ -143,7 +144,7 @@ def ragged_annotations(obs: Observation) -> Iterator[Finding]:
 
     These are lists, 1-D integer tensors and short rows (N, k); all else is ragged-batch.
     """
-    for name, split, cause, failures in _causes(obs, ANNOTATIONS):
+    for name, split, cause, failures in causes(obs, ANNOTATIONS):
         evidence = {
             "lengths": _shapes(cause),
             "seen": _seen_shapes(split.fields.get(cause.field)),
@@ -154,28 +155,6 @@ def ragged_annotations(obs: Observation) -> Iterator[Finding]:
             f"{_list_kinds(cause)}; {_collate(split)} cannot join them"
         )
         yield _finding(message, name, split, cause, failures, evidence)
-
-
-@rule(
-    "DLC108",
-    severity=ERROR,
-    needs="samples",
-    title="Some samples cannot be made",
-    why="The exception ends the epoch as soon as the sampler draws such a sample, often hours into "
-    "a run.",
-    fix="Make the stage take what this sample gives it, or leave the sample out when the index is "
-    "built.",
-)
-def transform_error(obs: Observation) -> Iterator[Finding]:
-    """Fire where reading raised on some samples and not on others, or in a transform.
-
-    What raises on every sample in __getitem__ itself is left to pipeline-error.
-    """
-    for name, split in obs.splits.items():
-        read = split.samples or split.spread
-        for failures in _by_place(split.failures.values()):
-            if read or any(map(_in_transform, failures)):
-                yield _transform_finding(name, split, failures)
 
 
 @rule(
@@ -201,7 +180,7 @@ def small_last_batch(obs: Observation) -> Iterator[Finding]:
             yield _small_finding(name, split, split.loader, _full(obs, name))
 
 
-def _causes(obs: Observation, slug: str) -> Iterator[tuple[str, Split, Cause, Sequence[Failure]]]:
+def causes(obs: Observation, slug: str) -> Iterator[tuple[str, Split, Cause, Sequence[Failure]]]:
     """Yield the collate failures of each split that `slug` explains, one group a field."""
     for name, split in obs.splits.items():
         groups: dict[str, list[tuple[Cause, Failure]]] = {}
@@ -222,17 +201,34 @@ def _finding(  # noqa: PLR0913, PLR0917 - what four rules share, each with its o
     failures: Sequence[Failure],
     evidence: dict[str, Any],
 ) -> Finding:
-    file, line = _guilty_line(split, failures[0])
     odd = cause.kinds[minority(cause.kinds)][0]
+    file, line = _guilty_line(split, failures[0], odd)
     where = Where(split=name or None, field=cause.field, sample=odd, file=file, line=line)
     return Finding(message, where, evidence, explains=frozenset(f.key for f in failures))
 
 
-def _guilty_line(split: Split, failure: Failure) -> tuple[str | None, int | None]:
+def _with_stage(finding: Finding, split: Split, cause: Cause) -> Finding:
+    """Point at the stage after which the samples differ, where their journeys tell."""
+    found = parting.parting(split, cause)
+    step = (found.step or found.usual_step) if found else None
+    if found is None or step is None:
+        return finding
+    where = dataclasses.replace(
+        finding.where, stage=ways.stage(step), file=step.file, line=step.line
+    )
+    told = parting.told(found)
+    message = f"{finding.message}. First apart: {told}"
+    evidence = {**finding.evidence, "apart": told, "container": step.container}
+    return dataclasses.replace(finding, message=message, where=where, evidence=evidence)
+
+
+def _guilty_line(
+    split: Split, failure: Failure, odd: SampleId | None
+) -> tuple[str | None, int | None]:
     """Where to look: the return that made the odd sample, the user's collate, the DataLoader."""
-    returns = failure.detail.get("returns")
-    if returns:
-        return returns[0], returns[1]
+    file, line = ways.returned(ways.way_of(split, odd))
+    if line is not None:
+        return file, line
     frame = failure.user_frame
     if frame and not failure.detail.get("default_collate"):
         return frame.file, frame.line
@@ -340,54 +336,6 @@ def _lacking(structures: Iterable[Structure]) -> dict[str, Tally]:
             if structure.paths.get(parent) == "dict" and path not in structure.paths:
                 lacking[path] = lacking.get(path, Tally()).merge(structure.seen)
     return lacking
-
-
-def _by_place(failures: Iterable[Failure]) -> list[list[Failure]]:
-    """Group sample failures by exception and line: one place is one fault, whatever the words."""
-    groups: dict[tuple[str, str], list[Failure]] = {}
-    for failure in failures:
-        if failure.phase == "sample":
-            groups.setdefault((failure.exception, failure.place()), []).append(failure)
-    return list(groups.values())
-
-
-def _in_transform(failure: Failure) -> bool:
-    """Tell a failure below the dataset's own code, in a transform that it called."""
-    frames = failure.frames
-    reading = [i for i, f in enumerate(frames) if f.user and f.function in READERS]
-    if not reading:
-        return False
-    reader, below = frames[reading[-1]], frames[reading[-1] + 1 :]
-    named = any(word in reader.text for word in ("transform", "augment"))
-    return bool(below) and (named or any(f.function in TRANSFORM_CALLS for f in below))
-
-
-def _transform_finding(name: str, split: Split, failures: Sequence[Failure]) -> Finding:
-    first, frame = failures[0], failures[0].user_frame
-    ids = sorted({i for f in failures for i in f.at}, key=sample_order)
-    read = split.samples + split.spread
-    # A sample drawn twice fails twice; the list of samples is whole while it is short.
-    count = len(ids) if len(ids) < MOST_AT else sum(f.count for f in failures)
-    error = first.message.splitlines()[0][: MOST_TEXT // 2] if first.message.strip() else ""
-    what = f"{first.exception}: {error}" if error else first.exception
-    message = f"{some(count, ids)} raised {what}; {read} others could be read"
-    where = Where(
-        split=name or None,
-        sample=ids[0] if ids else None,
-        file=frame.file if frame else None,
-        line=frame.line if frame else None,
-        worker=first.worker,
-    )
-    evidence = {
-        "exception": first.exception,
-        "error": first.message[:MOST_TEXT],
-        "samples": list(ids),
-        "failed": count,
-        "read": read,
-        "function": frame.function if frame else "",
-        "traceback": [f"{f.file}:{f.line} in {f.function}" for f in first.frames if f.user],
-    }
-    return Finding(message, where, evidence, explains=frozenset(f.key for f in failures))
 
 
 def _no_last_batch(split: Split) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import random
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,17 +10,15 @@ from typing import Any
 
 from dlcheck.observers.batches import SampleCount
 from dlcheck.observers.describe import batch_length, describe
-from dlcheck.run import torch_private
+from dlcheck.run import spread, torch_private
 from dlcheck.run.facts import length_of
-from dlcheck.run.failures import failure_of
-from dlcheck.run.hooks import Watch
+from dlcheck.run.failures import failure_of, safe_text
+from dlcheck.run.hooks import Watch, follow_stateful
 from dlcheck.run.scratch import read_pulse
 
 MOST_FAILED_BATCHES = 64
 CHEAP_EPOCH = 1 / 6
 SPREAD_SHARE = 0.25
-SPREAD_SAMPLES = 256
-SPREAD_BATCH = 8
 ENDLESS = 2
 VALUED_BATCHES = 2
 
@@ -49,16 +46,17 @@ class Drive:
 
     def run(self) -> None:
         """Iterate the user's loader as a training job would; look further where time is left."""
+        follow_stateful(self.watch)
         begun = time.monotonic()
         everything = self.plan.samples == -1
         self.deadline = float("inf") if everything else begun + self.plan.budget
-        main_deadline = begun + self.plan.budget * (1 - SPREAD_SHARE)
-        finished = self.epoch(0, self.deadline if self.sized() is None else main_deadline)
+        share = SPREAD_SHARE if self.sized() is not None else 0.0
+        finished = self.epoch(0, self.deadline - self.plan.budget * share)
         spent = time.monotonic() - begun
         if finished and not self.failed and not self.full():
             if spent < self.plan.budget * CHEAP_EPOCH:
                 self.epoch(1, self.deadline)
-        elif not self.stopped and not finished:
+        elif not (self.stopped or finished or self.full() or everything):
             self.spread()
         self.watch.note(seconds=round(time.monotonic() - begun, 3))
 
@@ -76,7 +74,7 @@ class Drive:
 
     def epoch(self, number: int, deadline: float) -> bool:
         """Read one epoch, or as much of it as the plan allows; True when it came to its end."""
-        self.watch.epoch = number
+        self.watch.begin_epoch(number)
         self.watch.note(epochs=number + 1)
         before = self.samples
         try:
@@ -115,7 +113,10 @@ class Drive:
 
     def endless(self) -> int:
         """Return the number of samples after which a sized dataset shows an endless sampler."""
-        return ENDLESS * (self.sized() or 0)
+        size = self.batch_size() or 1
+        planned = (length_of(self.target.loader) or 0) * size
+        length = self.sized()
+        return ENDLESS * max(length, planned) + size if length else 0
 
     def survived(self, error: BaseException, iterator: Any) -> bool:
         """Write the failure down; True when the loader can go on with its next batch."""
@@ -132,15 +133,17 @@ class Drive:
 
     def written_by_worker(self, error: BaseException) -> bool:
         """Tell whether a worker raised this and has written it down itself."""
-        with contextlib.suppress(OSError, TypeError):
-            if "in DataLoader worker process" not in str(error):
+        with contextlib.suppress(OSError):
+            if "in DataLoader worker process" not in safe_text(error):
                 return False
             mine = f"obs-{self.watch.scratch.pid}.jsonl"
             files = [p for p in Path(self.watch.scratch.folder).glob("obs-*") if p.name != mine]
             return any('"failed":true' in p.read_text("utf-8", "replace") for p in files)
         return False
 
-    def fail(self, error: BaseException, phase: str, dead: list[dict[str, Any]] | None = None) -> None:
+    def fail(
+        self, error: BaseException, phase: str, dead: list[dict[str, Any]] | None = None
+    ) -> None:
         """Write a failure that no fetcher saw."""
         self.failed += 1
         self.stopped = "failed"
@@ -154,7 +157,7 @@ class Drive:
     def take(self, batch: Any) -> None:
         """Count a batch that the loader gave."""
         self.batches += 1
-        hooked = self.watch.seen > 0 or self.batch_size() is not None
+        hooked = self.watch.hooked or self.batch_size() is not None
         valued = self.batches <= VALUED_BATCHES or not hooked
         leaves = describe(batch, values=valued, names=self.watch.names)
         seen = SampleCount()
@@ -180,22 +183,19 @@ class Drive:
 
     def spread(self) -> None:
         """Draw samples from all over a dataset of which the loader's start was read."""
-        length = self.sized()
         loader = self.target.loader
-        if not length or not torch_private.is_loader(loader) or self.plan.samples == -1:
+        length = self.sized()
+        if not length or not torch_private.is_loader(loader):
+            return
+        batches = spread.batches(loader, length, self.plan.seed, self.deadline)
+        if not batches:
             return
         from torch.utils.data import DataLoader
 
-        wanted = min(length, SPREAD_SAMPLES)
-        generator = random.Random(self.plan.seed)  # noqa: S311 - a choice of samples
-        chosen = {0, length - 1, *generator.sample(range(length), wanted)}
-        order = sorted(chosen, key=lambda index: (index not in (0, length - 1), generator.random()))
-        batches = [order[i : i + SPREAD_BATCH] for i in range(0, len(order), SPREAD_BATCH)]
         drawn = DataLoader(loader.dataset, batch_sampler=batches, collate_fn=loader.collate_fn)
         self.watch.spread = True
         try:
-            iterator = iter(drawn)
-            self.drain(iterator)
+            self.drain(iter(drawn))
         finally:
             self.watch.spread = False
 

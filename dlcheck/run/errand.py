@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from dlcheck.run import probe
 from dlcheck.run.drive import Drive, Plan
 from dlcheck.run.facts import dataset_facts, loader_facts
 from dlcheck.run.failures import failure_of, keyed
@@ -16,6 +17,7 @@ from dlcheck.run.hooks import Watch, die_with_parent, install, note_construction
 from dlcheck.run.scratch import Scratch
 from dlcheck.run.target import ConfigMistake, NoPipeline, Target, build
 
+GIVEN = ("fields", "expect", "model", "loss", "step", "full_length")
 TORCH_PACKAGES = ("torch", "torchvision", "numpy")
 
 
@@ -60,10 +62,16 @@ def errand(job: dict[str, Any], watch: Watch) -> None:
         made = built(name, spec, watch)
         targets |= made
         names |= dict.fromkeys(made, field_names(spec))
+        for key in made:
+            watch.split = key
+            watch.note(given={k: spec[k] for k in GIVEN if spec.get(k) is not None})
+    if targets:
+        reason = probe.start(targets, names, scratch)
+        scratch.write(obs={"settings": {"probe": reason}})
     for name, target in targets.items():
         watch.split = name
         watch.names = names[name]
-        watch.seen = 0
+        watch.hooked = False
         scratch.write(doing="reading samples", split=name)
         budget = job["budget"] / len(targets)
         Drive(watch, target, Plan(budget, job["samples"], job["seed"] or 0)).run()

@@ -66,9 +66,9 @@ def frame_at(file: str, line: int, function: str) -> dict[str, Any]:
     return {"file": file, "line": line, "function": function, "text": text, "user": is_user(file)}
 
 
-def caller() -> FrameType | None:
-    """Return the innermost frame of user code on the stack of the running thread."""
-    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001
+def caller(start: FrameType | None = None) -> FrameType | None:
+    """Return the innermost frame of user code on this thread's stack, at or above `start`."""
+    frame: FrameType | None = start or sys._getframe(1)  # noqa: SLF001
     while frame is not None and not is_user(frame.f_code.co_filename):
         frame = frame.f_back
     return frame

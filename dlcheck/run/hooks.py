@@ -12,18 +12,23 @@ import functools
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from dlcheck.observation import SampleId
 from dlcheck.observers.batches import SampleCount, sample_leaves
 from dlcheck.observers.describe import describe
-from dlcheck.run import torch_private
+from dlcheck.run import replay, torch_private
 from dlcheck.run.failures import caller, failure_of, keyed
+from dlcheck.run.fingerprint import fingerprint_of
 from dlcheck.run.scratch import Scratch
 
 PR_SET_PDEATHSIG = 1
 MOST_BATCH = 64
+EPOCH = "epoch"
+MOST_STATES = 8
 
 
 class Watch:
@@ -34,7 +39,7 @@ class Watch:
         self.split = split
         self.names: tuple[str, ...] = ()
         self.spread = False
-        self.seen = 0
+        self.hooked = False
         self.epoch = 0
         self.made_at: dict[int, tuple[str, int]] = {}
         self.written: BaseException | None = None
@@ -43,6 +48,17 @@ class Watch:
     def note(self, **part: Any) -> None:
         """Write a part of the current split."""
         self.scratch.write(obs={"splits": {self.split: part}})
+
+    def begin_epoch(self, number: int) -> None:
+        """Say for all processes which epoch begins; persistent workers know only the first."""
+        self.epoch = number
+        with contextlib.suppress(OSError):
+            Path(self.scratch.folder, EPOCH).write_text(str(number), encoding="ascii")
+
+    def follow(self) -> None:
+        """Read in a worker which epoch it is."""
+        with contextlib.suppress(OSError, ValueError):
+            self.epoch = int(Path(self.scratch.folder, EPOCH).read_bytes())
 
     def fail(self, failure: dict[str, Any], error: BaseException) -> None:
         """Write a failure of the current split, once for each exception."""
@@ -88,9 +104,12 @@ class Fetch:
         self.collate = fetcher.collate_fn
         self.worker = torch_private.worker_number()
         self.yielded = 0
+        self.states = 0
         watch.scratch.begin()
         if self.worker is not None:
             die_with_parent()
+        self.generators = replay.generators(dataset=fetcher.dataset, collate=self.collate)
+        self.state = replay.capture(self.generators)
 
     def name(self) -> str:
         """Name the next sample of a stream: `w0#12`, or `#12` in the main process."""
@@ -115,23 +134,48 @@ class Fetch:
         except Exception:  # noqa: BLE001 - __repr__ is user code
             return type(index).__name__
 
-    def failed_sample(self, error: BaseException, sample: SampleId) -> None:
-        """Write that producing a sample raised."""
-        detail = {"dataset": type(self.fetcher.dataset).__name__}
-        failure = failure_of(error, "sample", at=[sample], worker=self.worker, detail=detail)
+    def begin_batch(self) -> None:
+        """Remember the random state in which the next batch is drawn."""
+        if self.worker is not None:
+            self.watch.follow()
+        if not self.watch.spread:
+            self.state = replay.capture(self.generators)
+
+    def replayable(self) -> dict[str, Any]:
+        """Keep the random state for the probe; returns what it needs besides, for a failure."""
+        self.states += 1
+        name = f"state-{self.watch.scratch.pid}-{self.states}"
+        detail: dict[str, Any] = {"num_workers": torch_private.number_of_workers()}
+        if self.states <= MOST_STATES and replay.save(
+            self.state, Path(self.watch.scratch.folder) / name
+        ):
+            detail["state"] = name
+        return detail
+
+    def failed_sample(
+        self, error: BaseException, sample: SampleId | None, batch: Sequence[SampleId] = ()
+    ) -> None:
+        """Write that producing a sample raised; None when only the batch is known."""
+        detail = {"dataset": type(self.fetcher.dataset).__name__} | self.replayable()
+        failure = failure_of(
+            error, "sample", at=[] if sample is None else [sample], batch=list(batch),
+            worker=self.worker, detail=detail,
+        )  # fmt: skip
         self.watch.fail(failure, error)
 
     def collated(self, data: Any, ids: list[SampleId]) -> Any:
         """Count the samples of a batch, join them as the user does, and write what was seen."""
         seen = SampleCount(self.watch.names)
-        for index, sample in zip(ids, data, strict=False):
+        # What `__getitems__` returns in place of a list may be read only once, or is no samples.
+        for index, sample in zip(ids, data if isinstance(data, list | tuple) else (), strict=False):
             seen.add(index, sample)
-        self.watch.seen += seen.n
+        self.watch.hooked = True
         part = seen.split() | {"batch_sizes": {str(len(ids)): {"n": 1, "at": ids[:1]}}}
+        part["samples"] = len(ids)
         if self.watch.spread:
-            part |= {"samples": 0, "spread": seen.n, "batch_sizes": {}}
+            part |= {"samples": 0, "spread": len(ids), "batch_sizes": {}}
         elif self.watch.epoch:
-            part |= {"samples": 0, "again": seen.n}
+            part |= {"samples": 0, "again": len(ids)}
         self.watch.note(**part)
         try:
             return self.collate(data)
@@ -141,13 +185,16 @@ class Fetch:
 
     def failed_collate(self, error: BaseException, data: Any, ids: list[SampleId]) -> None:
         """Write that a batch could not be joined, with what its samples were."""
-        described = [
-            sample_leaves(index, describe(sample, values=False, names=self.watch.names))
-            for index, sample in zip(ids[:MOST_BATCH], data, strict=False)
-        ]
+        samples = data if isinstance(data, list | tuple) else ()
+        pairs = list(zip(ids[:MOST_BATCH], samples, strict=False))
+        leaves = [(index, describe(sample, names=self.watch.names)) for index, sample in pairs]
+        described = [sample_leaves(index, found) for index, found in leaves]
+        detail = self.replayable()
+        detail["prints"] = {str(index): fingerprint_of(found) for index, found in leaves}
         failure = failure_of(
-            error, "collate", batch=ids[:MOST_BATCH], samples=described, worker=self.worker
-        )
+            error, "collate", batch=ids[:MOST_BATCH], samples=described, worker=self.worker,
+            detail=detail,
+        )  # fmt: skip
         self.watch.fail(failure, error)
 
 
@@ -170,26 +217,48 @@ def _fetch_map(fetcher: Any, observed: Fetch, possibly_batched_index: Any) -> An
     """Do what torch's fetcher does, knowing at each moment which sample is asked for."""
     dataset = fetcher.dataset
     sample: SampleId = ""
+    ids: list[SampleId] = []
+    asked: Asked | None = None
+    observed.begin_batch()
     try:
         if not fetcher.auto_collation:
             sample = observed.asking(possibly_batched_index)
             data = dataset[possibly_batched_index]
         elif hasattr(dataset, "__getitems__") and dataset.__getitems__:
             ids = [observed.plain(index) for index in possibly_batched_index]
-            sample = observed.asking(ids[0]) if ids else ""
-            data = dataset.__getitems__(possibly_batched_index)
+            asked = Asked(possibly_batched_index, observed)
+            one_by_one = torch_private.is_subset(dataset)
+            data = dataset.__getitems__(asked if one_by_one else possibly_batched_index)
         else:
-            ids, data = [], []
+            data = []
             for index in possibly_batched_index:
                 sample = observed.asking(index)
                 ids.append(sample)
                 data.append(dataset[index])
     except BaseException as error:
-        observed.failed_sample(error, sample)
+        observed.failed_sample(error, asked.current if asked is not None else sample, ids)
         raise
     if not fetcher.auto_collation:
         return observed.collate(data)
     return observed.collated(data, ids)
+
+
+class Asked(list[Any]):
+    """The indices of a batch; knows which one torch's Subset is at.
+
+    `current` is None before the first and after the last: then no one sample is to blame.
+    """
+
+    def __init__(self, indices: Any, observed: Fetch) -> None:
+        super().__init__(indices)
+        self.observed = observed
+        self.current: SampleId | None = None
+
+    def __iter__(self) -> Iterator[Any]:
+        for index in super().__iter__():
+            self.current = self.observed.asking(index)
+            yield index
+        self.current = None
 
 
 def _iterable_fetcher(base: Any, watch: Watch) -> Any:
@@ -284,12 +353,20 @@ def install(watch: Watch) -> list[str]:
     return missing
 
 
+def follow_stateful(watch: Watch) -> None:
+    """Do the same for torchdata's StatefulDataLoader, once the user's code has imported it."""
+    iterator = torch_private.stateful_iterator()
+    if iterator is not None and not hasattr(iterator.__init__, "__wrapped__"):
+        _follow_workers(iterator, watch)
+
+
 def _follow_workers(iterator: Any, watch: Watch) -> None:
     """Give workers that are not forked our worker_init_fn while they are started, no longer."""
     start = iterator.__init__
 
     @functools.wraps(start)
     def __init__(self: Any, loader: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
+        watch.hooked |= bool(getattr(loader, "_auto_collation", False))
         user = loader.worker_init_fn
         context = loader.multiprocessing_context or sys.modules["torch.multiprocessing"]
         if context.get_start_method() == "fork":
@@ -312,9 +389,19 @@ def note_construction(watch: Watch) -> None:
 
     @functools.wraps(start)
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
-        frame = caller()
+        frame = _maker(caller(), self)
         if frame is not None:
             watch.made_at[id(self)] = (frame.f_code.co_filename, frame.f_lineno)
         start(self, *args, **kwargs)
 
     DataLoader.__init__ = __init__
+
+
+def _maker(frame: FrameType | None, loader: Any) -> FrameType | None:
+    """Go up from the __init__ of a subclass to the line that makes the loader."""
+    while frame is not None and frame.f_code.co_name == "__init__":
+        first = frame.f_code.co_varnames[:1]
+        if not first or frame.f_locals.get(first[0]) is not loader:
+            return frame
+        frame = caller(frame.f_back) if frame.f_back else None
+    return frame

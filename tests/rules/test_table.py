@@ -13,7 +13,11 @@ from dlcheck.findings import EVERY_OTHER, REGISTRY, Rule
 
 EXAMPLES = Path(dlcheck.__file__).parent / "examples"
 RULES = [pytest.param(one, id=one.slug) for one in REGISTRY.values()]
-FAMILIES = {"0": "run", "1": "shapes"}
+FAMILIES = {
+    "0": {"run"},
+    "1": {"pairs", "reading", "shapes"},
+    "2": {"colour", "layout", "strides"},
+}
 
 
 def test_the_table_is_not_empty() -> None:
@@ -30,7 +34,7 @@ def test_slug_is_the_functions_name(one: Rule) -> None:
 @pytest.mark.parametrize("one", RULES)
 def test_code_is_of_its_family(one: Rule) -> None:
     assert re.fullmatch(r"DLC[0-6]\d\d", one.code)
-    assert one.check.__module__ == f"dlcheck.rules.{FAMILIES[one.code[3]]}"
+    assert one.check.__module__.removeprefix("dlcheck.rules.") in FAMILIES[one.code[3]]
 
 
 def test_codes_are_unique() -> None:

@@ -1,19 +1,23 @@
-"""A few photos are grey, with two axes, and the transform moves a third one to the front."""
+"""A few photos are smaller than the window that the transform cuts out of each."""
 
 import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset
 
+SIZE = 32
 
-def to_tensor(photo):
-    channels_first = photo.transpose(2, 0, 1)  # expect: transform-error
-    return torch.from_numpy(channels_first.copy()).float() / 255
+
+def random_crop(photo):
+    height, width = photo.shape[:2]
+    top = torch.randint(height - SIZE + 1, (1,)).item()  # expect: transform-error
+    left = torch.randint(width - SIZE + 1, (1,)).item()
+    return photo[top : top + SIZE, left : left + SIZE]
 
 
 class Album(Dataset):
-    def __init__(self, n=40, transform=to_tensor):
+    def __init__(self, n=40, transform=random_crop):
         rng = np.random.default_rng(0)
-        shapes = [(32, 32) if i in (5, 23) else (32, 32, 3) for i in range(n)]
+        shapes = [(24, 40, 3) if i in (5, 23) else (40, 40, 3) for i in range(n)]
         self.photos = [rng.integers(0, 256, shape, dtype=np.uint8) for shape in shapes]
         self.transform = transform
 
@@ -21,7 +25,8 @@ class Album(Dataset):
         return len(self.photos)
 
     def __getitem__(self, i):
-        return self.transform(self.photos[i]), i % 2
+        photo = self.transform(self.photos[i])
+        return torch.from_numpy(photo).permute(2, 0, 1).float() / 255, i % 2
 
 
 def make_loader():

@@ -1,21 +1,25 @@
-"""A few photos are grey, with two axes; the transform gives them three channels first."""
+"""A few photos are smaller than the window; the transform widens them first."""
 
 import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset
 
+SIZE = 32
 
-def to_tensor(photo):
-    if photo.ndim == 2:
-        photo = np.stack([photo] * 3, axis=2)
-    channels_first = photo.transpose(2, 0, 1)
-    return torch.from_numpy(channels_first.copy()).float() / 255
+
+def random_crop(photo):
+    missing = max(SIZE - photo.shape[0], 0)
+    photo = np.pad(photo, ((0, missing), (0, 0), (0, 0)))
+    height, width = photo.shape[:2]
+    top = torch.randint(height - SIZE + 1, (1,)).item()
+    left = torch.randint(width - SIZE + 1, (1,)).item()
+    return photo[top : top + SIZE, left : left + SIZE]
 
 
 class Album(Dataset):
-    def __init__(self, n=40, transform=to_tensor):
+    def __init__(self, n=40, transform=random_crop):
         rng = np.random.default_rng(0)
-        shapes = [(32, 32) if i in (5, 23) else (32, 32, 3) for i in range(n)]
+        shapes = [(24, 40, 3) if i in (5, 23) else (40, 40, 3) for i in range(n)]
         self.photos = [rng.integers(0, 256, shape, dtype=np.uint8) for shape in shapes]
         self.transform = transform
 
@@ -23,7 +27,8 @@ class Album(Dataset):
         return len(self.photos)
 
     def __getitem__(self, i):
-        return self.transform(self.photos[i]), i % 2
+        photo = self.transform(self.photos[i])
+        return torch.from_numpy(photo).permute(2, 0, 1).float() / 255, i % 2
 
 
 def make_loader():

@@ -1,0 +1,72 @@
+"""What the parent asks of the probe: a few journeys always, and each failed sample again."""
+
+from __future__ import annotations
+
+import collections
+from typing import Any
+
+from dlcheck.observation import Failure, Observation, SampleId, SampleLeaves, Split
+
+JOURNEYS = 4
+MOST_REDRAWS = 6
+ODD_ONES = 3
+
+
+def requests_for(observation: Observation) -> list[dict[str, Any]]:
+    """List the requests of a run, failed samples first, as JSON for the probe."""
+    requests: list[dict[str, Any]] = []
+    for name, split in observation.splits.items():
+        if split.loader is None:
+            continue
+        failures = [f for f in split.failures.values() if f.phase in ("sample", "collate")]
+        for failure in failures[:MOST_REDRAWS]:
+            requests.append({"split": name, **redraw(failure)})
+    requests.sort(key=lambda request: not request["chosen"])
+    for name, split in observation.splits.items():
+        if split.loader is not None:
+            requests.append({"split": name, "batch": usual(split), "chosen": usual(split)})
+    return [request for request in requests if request["chosen"]]
+
+
+def usual(split: Split) -> list[SampleId]:
+    """Choose samples from all over the dataset; of a stream the first ones."""
+    loader = split.loader
+    length = loader.dataset_length if loader else None
+    if loader is None or loader.kind == "iterable" or not length:
+        return [f"#{number}" for number in range(JOURNEYS)] if loader else []
+    wanted = min(JOURNEYS, length)
+    bad = {sample for failure in split.failures.values() for sample in failure.at}
+    places = [round(n * (length - 1) / max(wanted - 1, 1)) for n in range(wanted)]
+    return [place for place in dict.fromkeys(places) if place not in bad]
+
+
+def redraw(failure: Failure) -> dict[str, Any]:
+    """Ask for the samples of a failure in the random state in which they were drawn."""
+    chosen = list(failure.detail.get("sample", failure.at[:1]))
+    if failure.phase == "collate":
+        chosen = odd_ones(failure.samples)
+    return {
+        "batch": list(failure.batch) or chosen,
+        "chosen": chosen,
+        "phase": failure.phase,
+        "state": failure.detail.get("state"),
+        "worker": failure.worker,
+        "workers": failure.detail.get("num_workers", 0),
+        "exception": failure.exception,
+        "prints": failure.detail.get("prints", {}),
+    }
+
+
+def odd_ones(samples: tuple[SampleLeaves, ...]) -> list[SampleId]:
+    """Choose, of a batch that could not be joined, one usual sample and the unusual ones."""
+    looks = {s.index: repr(sorted((p, leaf.text()) for p, leaf in s.leaves.items())) for s in samples}
+    counts = collections.Counter(looks.values())
+    if not counts:
+        return []
+    common = counts.most_common(1)[0][0]
+    usual_one = next(index for index, look in looks.items() if look == common)
+    odd: dict[str, SampleId] = {}
+    for index, look in looks.items():
+        if look != common:
+            odd.setdefault(look, index)
+    return [usual_one, *list(odd.values())[:ODD_ONES]]

@@ -1,0 +1,239 @@
+"""The probe: a copy of the child from before anything was drawn. It may crash or hang."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from dlcheck.observation import Journey, SampleId, failure_from_json, plain
+from dlcheck.observers.journey import Traced, Tracer
+from dlcheck.observers.layout import state_of
+from dlcheck.observers.openers import Openers, colour_of
+from dlcheck.run import replay, torch_private
+from dlcheck.run.failures import failure_of, is_user
+from dlcheck.run.fingerprint import fingerprint
+from dlcheck.run.scratch import Scratch
+
+POLL = 0.01
+MOST_STREAM = 5_000
+MOST_COLLATED = 8
+ASK = "ask.json"
+
+
+def start(targets: dict[str, Any], names: dict[str, tuple[str, ...]], scratch: Scratch) -> str:
+    """Fork the probe; returns why there is none, or an empty string."""
+    if not hasattr(os, "fork"):
+        return "this system has no fork"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        pid = os.fork()
+        if pid == 0:
+            try:
+                Probe(targets, names, Scratch(scratch.folder)).serve()
+            finally:
+                os._exit(0)
+    scratch.write(obs={"settings": {"probe_pid": pid}})
+    return ""
+
+
+class Probe:
+    """Waits for the parent's requests and answers each with journeys."""
+
+    def __init__(
+        self, targets: dict[str, Any], names: dict[str, tuple[str, ...]], scratch: Scratch
+    ) -> None:
+        self.targets = targets
+        self.names = names
+        self.scratch = scratch
+        self.openers = Openers(is_user, scratch=scratch.folder)
+
+    def serve(self) -> None:
+        """Answer until all is answered or the scratch folder is gone."""
+        ask = Path(self.scratch.folder) / ASK
+        while not ask.exists():
+            if not ask.parent.exists():
+                return
+            time.sleep(POLL)
+        self.settle()
+        for request in json.loads(ask.read_text(encoding="utf-8")):
+            try:
+                self.answer(request)
+            except BaseException as error:  # noqa: BLE001 - the next request may still work
+                self.scratch.write(probe=f"{type(error).__name__}: {error}"[:500])
+        self.scratch.write(answered=True)
+
+    def settle(self) -> None:
+        """Make this copy quiet and observed: one thread, prints aside, openers recorded."""
+        import torch
+
+        self.scratch.begin()
+        aside = os.open(
+            str(Path(self.scratch.folder) / "probe-prints"),
+            os.O_WRONLY | os.O_CREAT | os.O_APPEND,
+            0o600,
+        )
+        os.dup2(aside, 1)
+        os.dup2(aside, 2)
+        torch.set_num_threads(1)
+        self.openers.install()
+
+    def answer(self, request: dict[str, Any]) -> None:
+        """Draw the samples of a request, trace those chosen, and write their journeys."""
+        target = self.targets[request["split"]]
+        dataset = target.dataset
+        if dataset is None:
+            return
+        draw = self.stream if torch_private.is_iterable_dataset(dataset) else self.indexed
+        found = replay.generators(
+            dataset=dataset, collate=getattr(target.loader, "collate_fn", None)
+        )
+        lost: list[str] = []
+        state = None
+        if request.get("state"):
+            state = replay.load(Path(self.scratch.folder) / request["state"])
+        if state is not None:
+            lost = replay.restore(state, found)
+        kept: list[Any] = []
+        for sample, call in draw(dataset, request):
+            if sample in request["chosen"]:
+                kept += self.journey(sample, call, request, lost, reset=state is not None)
+            else:
+                with contextlib.suppress(Exception):
+                    call()
+        if "phase" not in request and kept:
+            self.collate(target.loader, kept[:MOST_COLLATED], request)
+
+    def indexed(
+        self, dataset: Any, request: dict[str, Any]
+    ) -> Iterator[tuple[SampleId, Callable[[], Any]]]:
+        """Yield the samples of a map-style dataset in the order in which they were drawn."""
+        last = max(request["batch"].index(s) for s in request["chosen"] if s in request["batch"])
+        for index in request["batch"][: last + 1]:
+            yield index, lambda index=index: dataset[index]
+
+    def stream(
+        self, dataset: Any, request: dict[str, Any]
+    ) -> Iterator[tuple[SampleId, Callable[[], Any]]]:
+        """Yield the samples of a stream from its start, as the worker in question had them."""
+        worker = request.get("worker")
+        wanted = list(request["chosen"])
+        with torch_private.as_worker(worker, request.get("workers", 0), dataset):
+            iterator = iter(dataset)
+            prefix = "" if worker is None else f"w{worker}"
+            for number in range(MOST_STREAM):
+                if not wanted:
+                    return
+                sample = f"{prefix}#{number}"
+                if sample in wanted:
+                    wanted.remove(sample)
+                yield sample, lambda: next(iterator)
+
+    def journey(  # noqa: PLR0913 - what there is to know of one redraw
+        self,
+        sample: SampleId,
+        call: Callable[[], Any],
+        request: dict[str, Any],
+        lost: list[str],
+        *,
+        reset: bool,
+    ) -> list[Any]:
+        """Trace one sample and write its journey; returns its value where there is one."""
+        self.openers.take()
+        traced = self.tracer(request["split"]).run(call)
+        opened = tuple(self.openers.take())
+        same: bool | None = None
+        if "phase" in request:
+            same = self.same(sample, traced, request)
+        journey = dataclasses.replace(
+            self.told(sample, traced), opened=opened, reproduced=same,
+            note=f"could not restore {', '.join(lost)}" if lost else "",
+            colours=self.colours(traced, opened, self.names.get(request["split"], ())),
+        )  # fmt: skip
+        if "phase" in request and not reset and same is None:
+            journey = dataclasses.replace(journey, reproduced=False)
+        self.write(request["split"], journey)
+        return [] if traced.error is not None else [traced.value]
+
+    def tracer(self, split: str) -> Tracer:
+        """Make a tracer for the user's files."""
+        return Tracer(state_of, is_user, names=self.names.get(split, ()))
+
+    @staticmethod
+    def told(sample: SampleId, traced: Traced) -> Journey:
+        """Turn what was traced into a Journey."""
+        failure = None
+        if traced.error is not None:
+            failure = failure_from_json(failure_of(traced.error, "sample", at=[sample]))
+        return Journey(
+            sample=sample,
+            steps=tuple(traced.steps),
+            fields=dict(traced.fields),
+            returned=tuple(traced.returned),
+            failure=failure,
+            failed_stage=traced.failed_stage,
+            failed_parameters=traced.failed_parameters,
+            failed_state=traced.failed_state,
+            seconds=round(traced.seconds, 6),
+        )
+
+    @staticmethod
+    def same(sample: SampleId, traced: Traced, request: dict[str, Any]) -> bool | None:
+        """Tell whether a redrawn sample came out as the drive saw it."""
+        if request["phase"] == "sample":
+            return traced.error is not None and type(traced.error).__name__ == request["exception"]
+        seen = request["prints"].get(str(sample))
+        if traced.error is not None or seen is None:
+            return False if traced.error is not None else None
+        return bool(fingerprint(traced.value) == seen)
+
+    def colours(
+        self, traced: Traced, opened: tuple[Any, ...], names: tuple[str, ...]
+    ) -> dict[str, dict[str, float]]:
+        """Compare the channels of each finished image with those of the file it came from."""
+        found: dict[str, dict[str, float]] = {}
+        if traced.error is not None:
+            return found
+        for path, value in leaves_with_values(traced.value, names):
+            state = traced.fields.get(path)
+            if state is None or state.layout not in ("CHW", "HWC"):
+                continue
+            for file in opened:
+                pixels = self.openers.pixels(file.path)
+                told = {} if pixels is None else colour_of(value, pixels, state.layout)
+                if told:
+                    found[path] = told
+                    break
+        return found
+
+    def collate(self, loader: Any, samples: list[Any], request: dict[str, Any]) -> None:
+        """Trace the user's own collate function over a few samples."""
+        collate = getattr(loader, "collate_fn", None)
+        if collate is None or getattr(loader, "batch_size", None) is None:
+            return
+        if collate is torch_private.default_collate() or len(samples) < 2:  # noqa: PLR2004
+            return
+        traced = self.tracer(request["split"]).run(collate, samples)
+        self.write(request["split"], self.told("batch", traced))
+
+    def write(self, split: str, journey: Journey) -> None:
+        """Hand a journey to the parent."""
+        part = {"journeys": {str(journey.sample): plain(journey)}}
+        self.scratch.write(obs={"splits": {split: part}})
+
+
+def leaves_with_values(value: Any, names: tuple[str, ...]) -> list[tuple[str, Any]]:
+    """Pair the top two levels of a sample's leaves with their values: (path, array)."""
+    items: list[tuple[str, Any]] = [("", value)]
+    if isinstance(value, dict):
+        items = [(str(key), item) for key, item in value.items()]
+    elif isinstance(value, tuple | list):
+        keys = names if len(names) == len(value) else range(len(value))
+        items = [(str(key), item) for key, item in zip(keys, value, strict=False)]
+    return items
