@@ -81,7 +81,12 @@ def remove_segments(pids: set[int]) -> None:
     with contextlib.suppress(OSError):
         for name in os.listdir(SHM):  # noqa: PTH208
             parts = name.split("_")
-            if parts[0] == "torch" and len(parts) > 1 and parts[1].isdigit() and int(parts[1]) in pids:
+            if (
+                parts[0] == "torch"
+                and len(parts) > 1
+                and parts[1].isdigit()
+                and int(parts[1]) in pids
+            ):
                 with contextlib.suppress(OSError):
                     os.unlink(os.path.join(SHM, name))  # noqa: PTH108, PTH118
 

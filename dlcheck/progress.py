@@ -20,7 +20,8 @@ class Progress:
     def __init__(self, *, quiet: bool) -> None:
         self.quiet = quiet
         self.begun = self.shown = time.monotonic()
-        self.terminal = bool(sys.stderr) and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+        drawable = os.environ.get("TERM") != "dumb"
+        self.terminal = drawable and sys.stderr is not None and sys.stderr.isatty()
         self.drawn = False
         self.lock = threading.Lock()
 

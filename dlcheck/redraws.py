@@ -19,12 +19,13 @@ def requests_for(observation: Observation) -> list[dict[str, Any]]:
         if split.loader is None:
             continue
         failures = [f for f in split.failures.values() if f.phase in ("sample", "collate")]
-        for failure in failures[:MOST_REDRAWS]:
-            requests.append({"split": name, **redraw(failure)})
+        requests += [{"split": name, **redraw(failure)} for failure in failures[:MOST_REDRAWS]]
     requests.sort(key=lambda request: not request["chosen"])
     for name, split in observation.splits.items():
         if split.loader is not None:
             requests.append({"split": name, "batch": usual(split), "chosen": usual(split)})
+            if split.role == "eval" and split.loader.kind == "map":
+                requests.append({"split": name, "kind": "twice", "chosen": usual(split)})
     return [request for request in requests if request["chosen"]]
 
 
@@ -59,7 +60,7 @@ def redraw(failure: Failure) -> dict[str, Any]:
 
 def odd_ones(samples: tuple[SampleLeaves, ...]) -> list[SampleId]:
     """Choose, of a batch that could not be joined, one usual sample and the unusual ones."""
-    looks = {s.index: repr(sorted((p, leaf.text()) for p, leaf in s.leaves.items())) for s in samples}
+    looks = {s.index: repr({p: leaf.text() for p, leaf in s.leaves.items()}) for s in samples}
     counts = collections.Counter(looks.values())
     if not counts:
         return []

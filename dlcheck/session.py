@@ -35,6 +35,9 @@ OVERTIME = 4.0
 PROBE_TIME = 20.0
 SHORT_PATH = 60
 CHILD = Path(__file__).parent / "run" / "child.py"
+NO_TORCH_HINT = (
+    "point --python at the interpreter of your training job, or pip install 'dlcheck[torch]'"
+)
 INTERRUPTS = ("SIGINT", "SIGTERM", "SIGHUP")
 
 
@@ -239,8 +242,7 @@ class Session:
             raise UserError(f"{place}: {line['mistake']}", line["hint"])
         elif "no_torch" in line:
             message = f"{line['python']} has no torch ({line['no_torch']})"
-            hint = "point --python at the interpreter of your training job, or pip install 'dlcheck[torch]'"
-            raise UserError(message, hint)
+            raise UserError(message, NO_TORCH_HINT)
         elif "answered" in line:
             self.probe = "answered"
         elif "probe" in line:
@@ -268,7 +270,8 @@ class Session:
             detail |= {"signal": -status, "name": name, "stacks": stacks}
             failure = {"phase": "signal", "message": name, "frames": frames, "detail": detail}
         else:
-            failure = {"phase": "exit", "message": f"status {status}", "detail": detail | {"status": status}}
+            detail |= {"status": status}
+            failure = {"phase": "exit", "message": f"status {status}", "detail": detail}
         self._add_failure(failure_from_json(failure), cut="the process ended early")
 
     def _main_pids(self) -> Iterator[str]:

@@ -7,6 +7,7 @@ disk) shows the same stacks too; it gets four times the patience before it is ca
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import re
 import time
@@ -15,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dlcheck.run.failures import frame_at
+from dlcheck.run.failures import frame_at, is_ours
 from dlcheck.run.scratch import LINUX, read_pulse, stack_signal
 
 LINE = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<function>.+)$')
@@ -98,8 +99,7 @@ class Watchdog:
         for path in sorted(self.scratch.glob("stacks-*")):
             data = path.read_bytes()
             marks = [*self.marks.get(path, [])[-2:], len(data)]
-            pairs = zip(marks, marks[1:], strict=False)
-            parts = [data[a:b].decode("utf-8", "replace") for a, b in pairs]
+            parts = [data[a:b].decode("utf-8", "replace") for a, b in itertools.pairwise(marks)]
             if _lives(path):
                 yield path, parts or [""]
 
@@ -177,7 +177,7 @@ def frames_in(stacks: str) -> list[dict[str, Any]]:
             threads.append(frames[::-1])
     with_user = [frames for frames in threads if any(frame["user"] for frame in frames)]
     chosen = next(iter(with_user[::-1] or threads), [])
-    return [frame for frame in chosen if "dlcheck" not in Path(frame["file"]).parts or frame["user"]]
+    return [frame for frame in chosen if frame["user"] or not is_ours(frame["file"])]
 
 
 def crash_stacks(path: Path) -> tuple[str, list[dict[str, Any]]]:

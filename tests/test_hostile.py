@@ -75,9 +75,7 @@ CASES = {
     "keyboard-interrupt": Case(trouble("raise KeyboardInterrupt"), rule=None),
     "hang-at-import": Case("time.sleep(600)", says=("time.sleep(600)|pipeline.py",)),
     "hang-in-sample": Case(trouble("time.sleep(600)"), says=("13", "pipeline.py")),
-    "hang-in-worker": Case(
-        trouble("time.sleep(600)") + WORKERS, says=("13", "pipeline.py")
-    ),
+    "hang-in-worker": Case(trouble("time.sleep(600)") + WORKERS, says=("13", "pipeline.py")),
     "endless-stream": Case(
         """
 class Endless(IterableDataset):
@@ -122,9 +120,7 @@ sys.unraisablehook = None
         "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + trouble("time.sleep(600)"),
         says=("13",),
     ),
-    "recursion": Case(
-        trouble("return trouble()"), rule=None, says=("RecursionError",)
-    ),
+    "recursion": Case(trouble("return trouble()"), rule=None, says=("RecursionError",)),
     "str-raises": Case(
         """
 class Odd(Exception):
@@ -156,9 +152,7 @@ class Odd(Exception):
     "sub-process": Case(
         "import subprocess\nsubprocess.Popen(['sleep', '600'])\n", verdict="pass", rule=None
     ),
-    "forks": Case(
-        "if os.fork() == 0:\n    time.sleep(600)\n", verdict="pass", rule=None
-    ),
+    "forks": Case("if os.fork() == 0:\n    time.sleep(600)\n", verdict="pass", rule=None),
 }
 
 
@@ -206,11 +200,11 @@ def ours(env: dict[str, str]) -> list[str]:
 def assert_nothing_left(tmp_path: Path, env: dict[str, str], before: set[str]) -> None:
     deadline = time.monotonic() + 8
     while time.monotonic() < deadline:
-        if not ours(env) and not [p for p in (tmp_path / "t").glob("dlcheck-*")]:
+        if not ours(env) and not list((tmp_path / "t").glob("dlcheck-*")):
             break
         time.sleep(0.1)
     assert ours(env) == []
-    assert [p.name for p in (tmp_path / "t").glob("dlcheck-*")] == []
+    assert list((tmp_path / "t").glob("dlcheck-*")) == []
     new = {name for name in segments() - before if name.startswith(("torch_", "psm_"))}
     assert new == set()
 
@@ -266,7 +260,9 @@ def test_long_temporary_folder(body: str, verdict: str | None, tmp_path: Path) -
     assert list(folder.glob("dlcheck-*")) == []
 
 
-SLOW = trouble("pass") + """
+SLOW = (
+    trouble("pass")
+    + """
 class Slow(Numbers):
     def __len__(self):
         return 100_000
@@ -276,6 +272,7 @@ class Slow(Numbers):
 def make_loader():
     return DataLoader(Slow(), batch_size=4, num_workers=2)
 """
+)
 
 
 def wait_for_workers(env: dict[str, str]) -> None:
@@ -342,7 +339,9 @@ def test_killed_child_is_a_failure(tmp_path: Path) -> None:
 def test_sigusr1_says_how_far_it_is_and_goes_on(tmp_path: Path) -> None:
     (tmp_path / "pipeline.py").write_text(HEAD + SLOW)
     env = environment(tmp_path)
-    command = [sys.executable, "-m", "dlcheck", "shapes", "pipeline.py:make_loader", "--budget", "12s"]
+    command = [
+        sys.executable, "-m", "dlcheck", "shapes", "pipeline.py:make_loader", "--budget", "12s",
+    ]  # fmt: skip
     process = subprocess.Popen(
         command, cwd=tmp_path, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )

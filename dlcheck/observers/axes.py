@@ -196,11 +196,8 @@ def _rest_letters(axes: list[Axis], rest: list[int], side: int) -> dict[int, str
             return None
         other = next(number for number in rest if number != short[0])
         return {short[0]: "C", other: "T" if axes[other].near < SAME_SCENE else "N"}
-    return (
-        {number: "C" for number in rest}
-        if short or not rest or _bands(axes[rest[0]], side)
-        else None
-    )
+    told = not rest or short or _bands(axes[rest[0]], side)
+    return dict.fromkeys(rest, "C") if told else None
 
 
 def _bands(axis: Axis, side: int) -> bool:

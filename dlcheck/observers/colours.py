@@ -14,6 +14,7 @@ from typing import Any
 
 SIDE = 24
 SMALLEST = 12
+FILE_SIDE = 128
 SCALES = (1.0, 0.93, 0.86, 0.8, 0.73, 0.66, 0.6, 0.54, 0.48, 0.42, 0.37, 0.32, 0.28)
 RATIOS = (1.0, 0.88, 1.14, 0.77, 1.3)
 # Found so well, the search for a better crop ends; found worse than FOUND, it has failed.
@@ -49,13 +50,18 @@ def _compared(numpy: Any, field_array: Any, file_rgb: Any, layout: str) -> dict[
     field = field[..., :COLOURS].astype("f4")
     if min(*field.shape[:2], *file.shape[:2]) < SMALLEST or not numpy.isfinite(field).all():
         return {}
-    scale = min(1.0, SIDE / max(field.shape[:2]))
-    height, width = (max(SMALLEST, round(side * scale)) for side in field.shape[:2])
-    small = _resized(numpy, field, height, width)
-    if not _coloured(numpy, small):
+    small = _shrunk(numpy, field, SIDE)
+    if not _coloured(small):
         return {}
-    found = _found(numpy, small, file.astype("f4"))
+    found = _found(numpy, small, _shrunk(numpy, file.astype("f4"), FILE_SIDE))
     return {} if found is None else _orders(numpy, *found)
+
+
+def _shrunk(numpy: Any, picture: Any, side: int) -> Any:
+    """Reduce a picture to a longest side."""
+    scale = min(1.0, side / max(picture.shape[:2]))
+    height, width = (max(SMALLEST, round(length * scale)) for length in picture.shape[:2])
+    return _resized(numpy, picture, height, width)
 
 
 def _resized(numpy: Any, picture: Any, height: int, width: int) -> Any:
@@ -67,50 +73,60 @@ def _resized(numpy: Any, picture: Any, height: int, width: int) -> Any:
     return picture
 
 
-def _coloured(numpy: Any, picture: Any) -> bool:
+def _coloured(picture: Any) -> bool:
     """Whether red and blue hold enough that green does not."""
-    rest = [_beyond(numpy, picture[..., k], picture[..., 1]) for k in (0, 2)]
-    return all(part.std() > COLOURED * picture[..., k].std() for k, part in zip((0, 2), rest, strict=True))
+    rest = [_beyond(picture[..., k], picture[..., 1]) for k in (0, 2)]
+    return all(
+        part.std() > COLOURED * picture[..., k].std() for k, part in zip((0, 2), rest, strict=True)
+    )
 
 
-def _beyond(numpy: Any, channel: Any, green: Any) -> Any:
-    """What is left of a channel when the part that follows green is taken away."""
+def _beyond(channel: Any, green: Any) -> Any:
+    """Take from a channel the part that follows green."""
     one, two = channel - channel.mean(), green - green.mean()
     return one - two * (float((one * two).sum()) / max(1e-12, float((two * two).sum())))
 
 
 def _found(numpy: Any, small: Any, file: Any) -> tuple[Any, Any] | None:
     """Find the part of the file that a small picture shows: both, side by side."""
-    best, pair = FOUND, None
-    views = [small, small[:, ::-1], small[::-1], small[::-1, ::-1]]
-    turned = [numpy.rot90(small), numpy.rot90(small, 3)]
-    for group in (views[:2], views[2:], turned):
-        for height, width in _windows(file.shape, group[0].shape):
-            rows, columns = group[0].shape[:2]
-            scaled = _resized(
-                numpy,
-                file,
-                max(rows, round(file.shape[0] * rows / height)),
-                max(columns, round(file.shape[1] * columns / width)),
-            )
-            for view in group:
-                score, top, left = _match(numpy, view[..., 1], scaled[..., 1])
-                if score > best:
-                    best, pair = score, (view, scaled[top : top + rows, left : left + columns])
-            if best > SURE:
-                return pair
+    upright = (small, small[:, ::-1])
+    over = (small[::-1], small[::-1, ::-1])
+    turned = (numpy.rot90(small), numpy.rot90(small, 3))
+    for views, ratios in ((upright, RATIOS), (over, RATIOS[:1]), (turned, RATIOS[:1])):
+        pair = _best(numpy, views, file, ratios)
         if pair is not None:
             return pair
+    return None
+
+
+def _best(
+    numpy: Any, views: tuple[Any, ...], file: Any, ratios: tuple[float, ...]
+) -> tuple[Any, Any] | None:
+    """Try every window of the file on each view of the field; None where none fits well."""
+    best, pair = FOUND, None
+    rows, columns = views[0].shape[:2]
+    for height, width in _windows(file.shape, rows, columns, ratios):
+        tall = max(rows, round(file.shape[0] * rows / height))
+        wide = max(columns, round(file.shape[1] * columns / width))
+        scaled = _resized(numpy, file, tall, wide)
+        for view in views:
+            score, top, left = _match(numpy, view[..., 1], scaled[..., 1])
+            if score > best:
+                best, pair = score, (view, scaled[top : top + rows, left : left + columns])
+        if best > SURE:
+            break
     return pair
 
 
-def _windows(file: tuple[int, ...], field: tuple[int, ...]) -> list[tuple[float, float]]:
+def _windows(
+    file: tuple[int, ...], rows: int, columns: int, ratios: tuple[float, ...]
+) -> list[tuple[float, float]]:
     """List the sizes a crop may have had in the file: all of it, then ever smaller ones."""
     height, width = file[:2]
     out: list[tuple[float, float]] = [(height, width)]
-    aspect = field[1] / field[0]
+    aspect = columns / rows
     largest = min(height, width / aspect)
-    for scale, ratio in itertools.product(SCALES, RATIOS):
+    for scale, ratio in itertools.product(SCALES, ratios):
         high = scale * largest / ratio**0.5
         wide = scale * largest * aspect * ratio**0.5
         if high <= height + 1 and wide <= width + 1:
@@ -143,10 +159,10 @@ def _sums(numpy: Any, plane: Any, rows: int, columns: int) -> Any:
 
 def _orders(numpy: Any, field: Any, file: Any) -> dict[str, float]:
     """Correlate with red and blue as they stand and exchanged, all beyond green."""
-    if not _coloured(numpy, file):
+    if not _coloured(file):
         return {}
-    first, last = (_beyond(numpy, field[..., k], field[..., 1]) for k in (0, 2))
-    red, blue = (_beyond(numpy, file[..., k], file[..., 1]) for k in (0, 2))
+    first, last = (_beyond(field[..., k], field[..., 1]) for k in (0, 2))
+    red, blue = (_beyond(file[..., k], file[..., 1]) for k in (0, 2))
     rgb = (_correlation(numpy, first, red) + _correlation(numpy, last, blue)) / 2
     bgr = (_correlation(numpy, first, blue) + _correlation(numpy, last, red)) / 2
     apart = _correlation(

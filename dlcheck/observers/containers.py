@@ -6,6 +6,7 @@ table says which. A version that is not known shows as one change, made by the c
 
 from __future__ import annotations
 
+import builtins
 import enum
 import functools
 import inspect
@@ -48,6 +49,8 @@ FIRST = (
     "size", "height", "width", "spatial_size", "roi_size", "output_size", "max_size", "min_size",
     "padding", "pad", "scale", "ratio", "degrees", "k", "axes", "mean", "std", "dtype", "p", "prob",
 )  # fmt: skip
+# Variables of containers that hold drawn parameters, no sample.
+SETTINGS = frozenset({"self", "params", "param", "extra_args", "overrides", "invocation"})
 NEVER = frozenset({"training", "transforms"})
 
 
@@ -200,3 +203,21 @@ def resolve(names: Sequence[str], inside: Mapping[str, Any], outside: Mapping[st
     for name in names[1:]:
         found = attribute(found, name)
     return found
+
+
+def called_name(names: Sequence[str], inside: Mapping[str, Any], outside: Mapping[str, Any]) -> str:
+    """Name the function that `names` call; empty for an object, whose code may call anything."""
+    if len(names) > 1 and not names[0]:
+        # A method of a result: what made the result is a call of its own.
+        return names[-1]
+    owner = resolve(names[:-1], inside, outside) if len(names) > 1 else None
+    found = resolve(names, inside, outside)
+    if found is None and owner is not None:
+        found = inspect.getattr_static(type(owner), names[-1], None)
+    if found is None and len(names) == 1:
+        found = getattr(builtins, names[0], None) if names[0] else None
+    if isinstance(found, staticmethod | classmethod):
+        found = found.__func__
+    if isinstance(found, type):
+        return found.__name__
+    return str(getattr(found, "__name__", names[-1])) if inspect.isroutine(found) else ""

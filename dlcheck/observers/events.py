@@ -112,7 +112,9 @@ class Monitoring:
         return ""
 
     def quiet(self, frame: FrameType) -> None:
-        self._monitoring.set_local_events(self._tool, frame.f_code, self._returns)
+        code = frame.f_code
+        if self._monitoring.get_local_events(self._tool, code) != self._returns:
+            self._monitoring.set_local_events(self._tool, code, self._returns)
 
     def _mine(self, frame: FrameType) -> bool:
         if threading.get_ident() != self._thread or not self._wanted.get(frame):
@@ -184,16 +186,17 @@ class SetTrace:
         sys.settrace(self._call)
 
     def stop(self) -> str:
-        # What the user's code installed in our place, or took away, is its own business.
-        ours = sys.gettrace() == self._call
-        if ours:
+        now = sys.gettrace()
+        # None: the interpreter drops a tracer that meets the recursion limit. What the user's
+        # code installed in our place is its own business.
+        if now is None or now == self._call:
             sys.settrace(self._before)
         # A suspended generator would go on to call us: sys.settrace keeps its local function.
         for frame, before in self._touched.values():
             frame.f_trace = before
             frame.f_trace_lines = True
         self._touched.clear()
-        return "" if ours else "the code set a tracer of its own: steps after that are not seen"
+        return "" if now == self._call else "another tracer took over: not all steps were seen"
 
     def quiet(self, frame: FrameType) -> None:
         self._quiet[id(frame.f_code)] = frame.f_code

@@ -11,10 +11,12 @@ from typing import Any
 from dlcheck.observation import State, Step
 from dlcheck.observers import containers, statements
 from dlcheck.observers.events import watch
-from dlcheck.observers.lineage import Describe, Read, choose, leaves, with_fields
+from dlcheck.observers.lineage import Describe, Read, choose, fewer, leaves, with_fields
 from dlcheck.observers.recorder import Recorder, function_name, name_call, plain_locals
 
 MOST_STEPS = 2_000
+# A shuffle buffer is filled with other samples first: what they did is recorded, not kept.
+SPARE = 4
 MOST_CAUSES = 10
 
 
@@ -62,7 +64,7 @@ class Tracer:
 
     def run(self, function: Callable[..., Any], *args: Any) -> Traced:
         """Call a function under the tracer; its exception comes back as data."""
-        recorder = Recorder(self._describe, self._is_user, self._most_steps, self._clock)
+        recorder = Recorder(self._describe, self._is_user, SPARE * self._most_steps, self._clock)
         recorder.watch = watching = watch(recorder)
         traced = Traced()
         begun = self._clock()
@@ -70,16 +72,23 @@ class Tracer:
         try:
             traced.value = function(*args)
         except BaseException as error:  # noqa: BLE001 - the user's exception is data
-            traced.error = error
+            # Without our own frame, which would keep the recorder and all it saw alive.
+            trace = error.__traceback__
+            traced.error = error.with_traceback(trace.tb_next if trace else None)
         finally:
             lost = watching.stop()
+            recorder.watch = None
         traced.seconds = max(self._clock() - begun - recorder.spent, 0.0)
         if traced.error is None:
             self._finish(traced, recorder)
         else:
             traced.steps = tuple(recorder.steps)
             self._fail(traced, recorder, traced.error)
-        traced.note = "; ".join([*recorder.notes, *([lost] if lost else [])])
+        notes = [*recorder.notes, *([lost] if lost else [])]
+        if len(traced.steps) > self._most_steps:
+            notes.append(f"more than {self._most_steps} steps: those of other samples are left out")
+            traced.steps = fewer(traced.steps, self._most_steps)
+        traced.note = "; ".join(notes)
         return traced
 
     def _finish(self, traced: Traced, recorder: Recorder) -> None:

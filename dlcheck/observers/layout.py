@@ -14,7 +14,7 @@ from dlcheck.observation import State
 from dlcheck.observers.axes import layout_evidence, layout_of, thinned
 from dlcheck.observers.scramble import scramble_of
 
-__all__ = ["layout_evidence", "layout_of", "scramble_of", "state_of"]
+__all__ = ["layout_evidence", "layout_of", "numbers_of", "scramble_of", "state_of"]
 
 MOST_BYTES = 64 << 20
 NUMBERS = "biuf"
@@ -53,6 +53,22 @@ def state_of(value: Any) -> State | None:
     except Exception:  # noqa: BLE001 - a subclass may refuse anything
         return State(kind.__name__)
     return None
+
+
+def numbers_of(value: Any) -> Any:
+    """View the numbers of an array of any kind; None where there are none to read."""
+    torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
+    kind = type(value)
+    found = None
+    try:
+        if issubclass(kind, getattr(torch, "Tensor", ())):
+            with torch._C.DisableTorchFunctionSubclass():  # type: ignore[union-attr]  # noqa: SLF001
+                found = _memory(numpy, value.detach(), str(value.dtype).removeprefix("torch."))
+        elif not getattr(value, "tile", None):
+            found = numpy.asarray(value)  # type: ignore[union-attr]
+    except Exception:  # noqa: BLE001 - a subclass may refuse anything
+        return None
+    return found if found is not None and found.size and found.dtype.kind in NUMBERS else None
 
 
 def _tensor(torch: Any, numpy: Any, value: Any) -> State:
@@ -137,9 +153,7 @@ def _filled(numpy: Any, plain: State, array: Any) -> State:
     )
 
 
-def _range(
-    numpy: Any, array: Any
-) -> tuple[float | None, float | None, float | None, int]:
+def _range(numpy: Any, array: Any) -> tuple[float | None, float | None, float | None, int]:
     """Low, high and mean of the finite elements, and how many are not finite."""
     part = array if array.nbytes <= MOST_BYTES else thinned(array, -1, MOST_BYTES // 8)
     low, high = float(part.min()), float(part.max())

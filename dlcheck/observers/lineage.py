@@ -15,7 +15,10 @@ from dlcheck.observers.describe import DEEPEST, MOST_ITEMS, SCALARS, class_name
 
 Describe = Callable[[Any], State | None]
 MOST_LEAVES = 512
-DEPTH = 2
+# Deep enough for a batch of samples that are tuples of dicts.
+DEPTH = 4
+# A container's own parameters lie deeper than the sample that it hands on.
+CONTAINER_DEPTH = 2
 # A reordered sum or a trip through float32 moves a range by less.
 ROUNDING = 1e-6
 PLAIN_TYPES: frozenset[Any] = SCALARS | {
@@ -76,6 +79,19 @@ class Read(NamedTuple):
     turn: int = 0
     by: str = ""
 
+    @property
+    def root(self) -> str:
+        return self.path.partition(".")[0]
+
+    @property
+    def tail(self) -> str:
+        return self.path.rpartition(".")[2]
+
+    @property
+    def member(self) -> bool:
+        """Whether it lies in a dict, list or tuple."""
+        return "." in self.path
+
 
 class Arrays:
     """All arrays met in one run, by object; memory is held by nobody on their account."""
@@ -87,18 +103,14 @@ class Arrays:
         self.event = 0
         self.fresh: set[int] = set()
 
-    def scan(self, pairs: Iterable[tuple[str, Any]]) -> dict[str, Entry]:
+    def scan(self, pairs: Iterable[tuple[str, Any]], depth: int = DEPTH) -> dict[str, Entry]:
         """Find the arrays among values and inside their dicts, lists and tuples."""
         self.event += 1
         self.fresh = set()
         found: dict[str, Entry] = {}
         for path, value in pairs:
-            self._visit(path, value, DEPTH, found)
+            self._visit(path, value, depth, found)
         return found
-
-    def add(self, path: str, value: Any, found: dict[str, Entry]) -> None:
-        """Add one more value to what `scan` found."""
-        self._visit(path, value, DEPTH, found)
 
     def _visit(self, path: str, value: Any, depth: int, found: dict[str, Entry]) -> None:
         kind = type(value)
@@ -207,13 +219,26 @@ def choose(path: str, reads: Sequence[Read], keys: frozenset[str]) -> Read | Non
         return None
     tail = path.rpartition(".")[2]
 
-    def likeness(read: Read) -> tuple[bool, bool, bool, int, int]:
-        end = read.path.rpartition(".")[2]
+    def likeness(read: Read) -> tuple[bool, bool, int, int, int]:
         size = math.prod(read.state.shape or ())
-        same = end == tail != "return"
-        return read.path == path and not read.turn, same, end in keys, read.turn, size
+        same = read.tail == tail != "return"
+        named = sum(part in keys for part in read.path.split(".")[1:])
+        return read.path == path and not read.turn, same, named, read.turn, size
 
     return max(reads, key=likeness)
+
+
+def sources(
+    path: str, before: Read | None, reads: Sequence[Read], keys: frozenset[str]
+) -> tuple[int, ...]:
+    """List the steps behind what was read; of a dict's members only those that are meant."""
+    if before is None:
+        return ()
+    kept = [before, *(read for read in reads if not read.member)]
+    if before.member and before.path != path:
+        meant = before.tail in keys or before.tail == path.rpartition(".")[2]
+        kept += [r for r in reads if r.root == before.root and (r.tail == before.tail or not meant)]
+    return tuple(sorted({number for read in kept for number in read.steps}))
 
 
 def leaves(value: Any, names: Sequence[str] = ()) -> list[tuple[str, Any]]:
@@ -257,4 +282,16 @@ def with_fields(steps: Sequence[Step], made: dict[str, tuple[int, ...]]) -> tupl
     return tuple(
         dataclasses.replace(step, fields=tuple(found))
         for step, found in zip(steps, fields, strict=True)
+    )
+
+
+def fewer(steps: Sequence[Step], most: int) -> tuple[Step, ...]:
+    """Keep the last steps, those that lead to a finished field first, and number them anew."""
+    wanted = sorted(range(len(steps)), key=lambda n: (bool(steps[n].fields), n))[-most:]
+    place = {number: index for index, number in enumerate(sorted(wanted))}
+    return tuple(
+        dataclasses.replace(
+            steps[number], sources=tuple(place[s] for s in steps[number].sources if s in place)
+        )
+        for number in place
     )

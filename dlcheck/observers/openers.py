@@ -18,6 +18,7 @@ import threading
 import types
 import warnings
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 from dlcheck.observation import Opened
@@ -30,10 +31,11 @@ Place = tuple[str | None, int | None]
 UNREADABLE = "unreadable"
 GIVE_NONE = ("cv2.imread", "cv2.imdecode")
 CODE = (".py", ".pyc", ".pyi", ".pth", ".so", ".pyd", ".dll")
-NO_DATA = ("/proc/", "/sys/", "/dev/", "/etc/", os.path.dirname(os.__file__) + os.sep)
+NO_DATA = ("/proc/", "/sys/", "/dev/", "/etc/", f"{Path(os.__file__).parent}{os.sep}")
 PACKAGES = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
-PICTURES = frozenset(
-    ".avif .bmp .gif .heic .jp2 .jpeg .jpg .pgm .png .pnm .ppm .tga .tif .tiff .webp".split()
+PICTURES = (
+    *(".avif", ".bmp", ".gif", ".heic", ".jp2", ".jpeg", ".jpg", ".pgm", ".png", ".pnm", ".ppm"),
+    *(".tga", ".tif", ".tiff", ".webp"),
 )
 COLOURED = ("RGB", "RGBA", "P", "CMYK", "YCbCr", "RGBX")
 MOST_OPENED = 256
@@ -48,7 +50,7 @@ class Openers:
 
     def __init__(self, is_user: Callable[[str], bool], *, scratch: str = "") -> None:
         self.is_user = functools.lru_cache(maxsize=4096)(is_user)
-        self.scratch = os.path.abspath(scratch) + os.sep if scratch else ""
+        self.scratch = f"{Path(scratch).absolute()}{os.sep}" if scratch else ""
         self.found: list[Opened] = []
         self.inside = threading.local()
         self.replaced: dict[int, tuple[Any, Any]] = {}
@@ -132,40 +134,24 @@ class Openers:
         self, original: Any, by: str, args: tuple[Any, ...], kwargs: dict[str, Any], skip: int = 0
     ) -> Any:
         """Call a reader and note what it read; a reader inside a reader is not noted."""
-        if getattr(self.inside, "depth", 0):
+        if self._busy():
             return original(*args, **kwargs)
-        place = self._place(sys._getframe(2))  # noqa: SLF001 - only frames tell the line
+        file, line = self._place(sys._getframe(2))  # noqa: SLF001 - only frames tell the line
+        opened = Opened(path_of(args[skip:], kwargs), by, UNREADABLE, file=file, line=line)
         try:
             with self._quiet():
                 result = original(*args, **kwargs)
         except Exception:
-            self._note(by, args[skip:], kwargs, None, place, UNREADABLE)
+            self._keep(opened)
             raise
-        failed = result is None and by in GIVE_NONE
-        self._note(by, args[skip:], kwargs, result, place, UNREADABLE if failed else "")
-        return result
-
-    def _note(  # noqa: PLR0913 - a call, its outcome and its place
-        self,
-        by: str,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        result: Any,
-        place: Place,
-        mode: str,
-    ) -> None:
         with contextlib.suppress(Exception), self._quiet():
-            self._keep(
-                Opened(
-                    path=path_of(args, kwargs),
-                    by=by,
-                    mode=mode or (str(result.mode) if by == "PIL.Image.open" else ""),
-                    order=order_of(by, args, kwargs, result),
-                    shape=shape_of(result),
-                    file=place[0],
-                    line=place[1],
-                )
-            )
+            unread = result is None and by in GIVE_NONE
+            mode = str(result.mode) if by == "PIL.Image.open" else UNREADABLE if unread else ""
+            order, shape = order_of(by, args[skip:], kwargs, result), shape_of(result)
+            opened = dataclasses.replace(opened, mode=mode, order=order, shape=shape)
+        if skip == 0 or not _written(args[skip:], kwargs):
+            self._keep(opened)
+        return result
 
     def _keep(self, opened: Opened) -> None:
         """Keep a file once: what a reader says of it in place of the hook's bare `open`."""
@@ -178,13 +164,13 @@ class Openers:
             self.found.append(opened)
 
     def _audit(self, event: str, args: tuple[Any, ...]) -> None:
-        if event != "open" or getattr(self.inside, "depth", 0):
+        if event != "open" or self._busy():
             return
         with contextlib.suppress(Exception), self._quiet():
             path, mode, flags = args
             if not isinstance(path, str | bytes | os.PathLike) or not _reads(mode, flags):
                 return
-            name = os.path.abspath(os.fsdecode(path))
+            name = str(Path(os.fsdecode(path)).absolute())
             if self._is_data(name):
                 file, line = self._place(sys._getframe(1))  # noqa: SLF001 - as in _call
                 if file is not None:
@@ -195,7 +181,7 @@ class Openers:
             return False
         if self.scratch and name.startswith(self.scratch):
             return False
-        return not any(part in name for part in PACKAGES) and os.path.isfile(name)
+        return not any(part in name for part in PACKAGES) and Path(name).is_file()
 
     def _place(self, frame: types.FrameType | None) -> Place:
         """Find the nearest line of the user's own."""
@@ -204,6 +190,9 @@ class Openers:
                 return frame.f_code.co_filename, frame.f_lineno
             frame = frame.f_back
         return None, None
+
+    def _busy(self) -> bool:
+        return bool(getattr(self.inside, "depth", 0))
 
     @contextlib.contextmanager
     def _quiet(self) -> Iterator[None]:
@@ -215,11 +204,17 @@ class Openers:
             self.inside.depth -= 1
 
 
+def _written(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether an archive is opened to be written."""
+    mode = kwargs.get("mode", args[1] if len(args) > 1 else "r")
+    return isinstance(mode, str) and bool(set(mode) & set("wax"))
+
+
 def _reads(mode: Any, flags: Any) -> bool:
     """Whether a file is opened to be read: `mode` of open(), `flags` of os.open()."""
     if isinstance(mode, str):
         return not set(mode) & set("wax")
-    written = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_DIRECTORY", 0)
+    written = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.__dict__.get("O_DIRECTORY", 0)
     return not (isinstance(flags, int) and flags & written)
 
 
@@ -236,7 +231,7 @@ def _picture(path: str) -> Iterator[Any]:
 
 def _with_mode(opened: Opened) -> Opened:
     """Add what the file itself holds, from its header."""
-    if opened.mode or os.path.splitext(opened.path)[1].lower() not in PICTURES:
+    if opened.mode or not opened.path.lower().endswith(PICTURES):
         return opened
     try:
         with _picture(opened.path) as image:
@@ -252,7 +247,9 @@ def replace_held(replaced: dict[int, tuple[Any, Any]]) -> None:
         with contextlib.suppress(Exception):
             if isinstance(holder, functools.partial) and id(holder.func) in replaced:
                 new = replaced[id(holder.func)][1]
-                holder.__setstate__((new, holder.args, holder.keywords, vars(holder)))
+                vars(functools.partial)["__setstate__"](
+                    holder, (new, holder.args, holder.keywords, vars(holder))
+                )
             elif type(holder) is list and holder is not originals:
                 holder[:] = [replaced.get(id(item), (0, item))[1] for item in holder]
             elif type(holder) is dict:

@@ -67,7 +67,10 @@ def path_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         return os.fsdecode(given)
     if isinstance(given, bytes) and len(given) < 4096 and b"\0" not in given:  # noqa: PLR2004
         return os.fsdecode(given)
-    name = getattr(given, "name", None)
+    try:
+        name = given.name  # type: ignore[union-attr]
+    except Exception:  # noqa: BLE001 - bytes in memory, or an object of the user's
+        return ""
     return name if isinstance(name, str) else ""
 
 
@@ -85,21 +88,14 @@ def shape_of(result: Any) -> tuple[int, ...] | None:
 
 def order_of(by: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> str:
     """Name the order of channels that a reader gives: RGB, BGR, GRAY or empty."""
-    if by == "cv2.VideoCapture":
-        return "BGR"
-    if by == "PIL.Image.open":
-        return PIL_ORDERS.get(getattr(result, "mode", ""), "")
-    shape = shape_of(result)
-    if shape is None:
-        return ""
-    if by.startswith("cv2."):
-        flags = args[1] if len(args) > 1 else kwargs.get("flags", 1)
-        return _opencv(shape, flags)
+    if by in ("cv2.VideoCapture", "PIL.Image.open"):
+        return "BGR" if by != "PIL.Image.open" else PIL_ORDERS.get(getattr(result, "mode", ""), "")
+    shape = shape_of(result) or ()
+    if by.startswith("cv2.") and shape:
+        return _opencv(shape, args[1] if len(args) > 1 else kwargs.get("flags", 1))
     if by.startswith(CHANNELS_FIRST) and len(shape) == 3:  # noqa: PLR2004 - C,H,W
         return "GRAY" if shape[0] == 1 else "RGB" if shape[0] in COLOURS else ""
-    if by.startswith(CHANNELS_LAST):
-        return _channels_last(shape)
-    return ""
+    return _channels_last(shape) if by.startswith(CHANNELS_LAST) else ""
 
 
 def _opencv(shape: tuple[int, ...], flags: Any) -> str:

@@ -7,7 +7,7 @@ import collections
 import inspect
 import linecache
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
@@ -15,11 +15,23 @@ from dlcheck.observation import Step
 from dlcheck.observers import containers, statements
 from dlcheck.observers.containers import Stage
 from dlcheck.observers.events import UNWIND, YIELD, Watch
-from dlcheck.observers.lineage import Arrays, Describe, Entry, Read, choose, differs
+from dlcheck.observers.lineage import (
+    CONTAINER_DEPTH,
+    Arrays,
+    Describe,
+    Entry,
+    Read,
+    choose,
+    differs,
+    sources,
+)
 from dlcheck.observers.statements import Statement
 
 MOST_LINES = 5_000
+MOST_CALLS = 5_000
 MOST_DESCRIPTIONS = 1_000
+# Each keeps its value alive until the run ends.
+MOST_RETURNS = 32
 # What a comprehension does belongs to its line: from 3.12 on it has no frame of its own.
 INLINED = frozenset({"<listcomp>", "<dictcomp>", "<setcomp>"})
 OPTIMIZED = 0x1
@@ -74,7 +86,9 @@ class Recorder:
         self.arrays = Arrays(describe)
         self.steps: list[Step] = []
         self.notes: dict[str, None] = {}
-        self.returns: collections.deque[tuple[Any, str, int]] = collections.deque(maxlen=256)
+        self.returns: collections.deque[tuple[Any, str, int]] = collections.deque(
+            maxlen=MOST_RETURNS
+        )
         self.watch: Watch | None = None
         self.spent = 0.0
         self._is_user = is_user
@@ -83,6 +97,7 @@ class Recorder:
         self._stack: list[Scope] = []
         self._suspended: dict[int, Scope] = {}
         self._variables: dict[int, tuple[str, ...]] = {}
+        self._calls: collections.Counter[int] = collections.Counter()
         self._lines: collections.Counter[int] = collections.Counter()
         self._looked: collections.Counter[int] = collections.Counter()
         self._statements: dict[tuple[int, int], Statement] = {}
@@ -90,12 +105,13 @@ class Recorder:
         self._now = 0.0
 
     def wants(self, code: CodeType, frame: FrameType) -> bool:
-        variables = containers.stage_variables(frame)
-        self._variables[id(code)] = variables
-        if variables:
-            return True
-        function = bool(code.co_flags & OPTIMIZED) and code.co_name not in INLINED
-        return function and self._is_user(code.co_filename)
+        try:
+            self._variables[id(code)] = containers.stage_variables(frame)
+            function = bool(code.co_flags & OPTIMIZED) and code.co_name not in INLINED
+            user = function and self._is_user(code.co_filename)
+        except Exception:  # noqa: BLE001 - the user's code must not see our mistakes
+            return False
+        return user or bool(self._variables[id(code)])
 
     def enter(self, frame: FrameType, *, fresh: bool) -> None:
         self._guarded(self._enter, frame, fresh)
@@ -114,24 +130,35 @@ class Recorder:
             what(*args)
         except Exception as error:  # noqa: BLE001 - the user's code must not see our mistakes
             self._over = True
-            self.notes[f"tracing ended early: {type(error).__name__} in dlcheck"] = None
+            self._once(f"tracing ended early: {type(error).__name__} in dlcheck")
         finally:
             self.spent += self._clock() - self._now
 
     def _enter(self, frame: FrameType, fresh: bool) -> None:  # noqa: FBT001
+        code = id(frame.f_code)
+        self._calls[code] += 1
+        if self._calls[code] > MOST_CALLS:
+            self._once(f"{frame.f_code.co_name} was called too often: not followed any more")
+            return
         scope = self._suspended.pop(id(frame), None)
         if scope is None or scope.frame is not frame:
             scope = Scope(frame, self._variables.get(id(frame.f_code), ()))
         parent = self._stack[-1] if self._stack else None
         self._stack.append(scope)
-        code = id(frame.f_code)
         if self._lines[code] > MOST_LINES or self._looked[code] > MOST_DESCRIPTIONS:
             self._quieten(scope)
-        found = self.arrays.scan(plain_locals(frame))
+        found = self._scan(scope)
         for path, entry in found.items():
             if id(entry) in self.arrays.fresh and parent is not None and fresh:
                 self._handed(parent, frame, path, entry)
         self._begin(scope, frame.f_lineno, found)
+
+    def _scan(self, scope: Scope, more: Iterable[tuple[str, Any]] = ()) -> dict[str, Entry]:
+        inside = plain_locals(scope.frame)
+        if scope.user:
+            return self.arrays.scan([*inside, *more])
+        inside = [(name, value) for name, value in inside if name not in containers.SETTINGS]
+        return self.arrays.scan([*inside, *more], CONTAINER_DEPTH)
 
     def _handed(self, parent: Scope, frame: FrameType, path: str, entry: Entry) -> None:
         """Account for an array that was made on the way from a line into what it calls."""
@@ -182,7 +209,7 @@ class Recorder:
             # Another line of the same statement: nothing is assigned before its end.
             scope.line = number
             return
-        found = self.arrays.scan(plain_locals(frame))
+        found = self._scan(scope)
         self._compare(scope, found)
         self._begin(scope, number, found)
 
@@ -190,17 +217,19 @@ class Recorder:
         scope.quiet = True
         scope.statement = UNKNOWN
         name = scope.frame.f_code.co_name
-        self.notes[f"{name} ran too many lines: only what it returns is followed"] = None
+        self._once(f"{name} ran too many lines: only what it returns is followed")
         if self.watch is not None:
             self.watch.quiet(scope.frame)
+
+    def _once(self, note: str) -> None:
+        self.notes[note] = None
 
     def _leave(self, frame: FrameType, value: Any, how: str) -> None:
         scope = self._find(frame)
         if scope is None:
             return
         if how != UNWIND:
-            found = self.arrays.scan(plain_locals(frame))
-            self.arrays.add("return", value, found)
+            found = self._scan(scope, [("return", value)])
             self._compare(scope, found)
             self._hand_on(scope, value, found)
         self._stack.pop()
@@ -222,16 +251,18 @@ class Recorder:
     def _reads(self, scope: Scope, statement: Statement) -> list[Read]:
         """List what a statement read: what its calls returned, else the arrays that it names."""
         names = statement.names
-        if scope.inner:
-            call = next(statements.calls(statement.node), None)
-            outermost = statements.dotted(call.func).rpartition(".")[2] if call else ""
-            return [r for r in scope.inner if r.by == outermost] or scope.inner
+        inner = _returned(scope, statement)
+        if inner:
+            return inner
         begun = scope.begun.values()
         if names is None:
             return list(begun)
         order = {name: place for place, name in enumerate(names)}
-        reads = [read for read in begun if read.path.partition(".")[0] in order]
-        return sorted(reads, key=lambda read: order[read.path.partition(".")[0]])
+        reads = [read for read in begun if read.root in order]
+        if not reads and scope.frame.f_code.co_name == "<genexpr>":
+            # Its variable was set on the way: what came in last is what it reads.
+            return scope.inner
+        return sorted(reads, key=lambda read: order[read.root])
 
     def _compare(self, scope: Scope, found: dict[str, Entry]) -> None:
         """Make steps of all that the statement just run has changed."""
@@ -239,7 +270,7 @@ class Recorder:
         touched = {
             read.entry.family
             for read in scope.begun.values()
-            if names is None or read.path.partition(".")[0] in names
+            if names is None or read.root in names
         }
         for path, entry in found.items():
             if id(entry) in self.arrays.fresh:
@@ -264,7 +295,7 @@ class Recorder:
         reads = self._reads(scope, part)
         before = choose(path, reads, part.keys)
         kept = path in scope.begun or path.startswith("return")
-        entry.steps = _sources(before, reads)
+        entry.steps = sources(path, before, reads, part.keys)
         if before is not None and kept and not differs(before.state, entry.state):
             return
         self._add(scope, path, entry, before, Call(part.first, part.node))
@@ -272,7 +303,7 @@ class Recorder:
     def _add(self, scope: Scope, path: str, entry: Entry, before: Read | None, call: Call) -> None:
         if len(self.steps) >= self._most_steps:
             self._over = True
-            self.notes[f"more than {self._most_steps} steps: the rest is not shown"] = None
+            self._once(f"more than {self._most_steps} steps: the rest was not followed")
             return
         seconds = (self._now - scope.started) - (self.spent - scope.spent)
         sources = entry.steps or (before.steps if before else ())
@@ -337,17 +368,27 @@ class Recorder:
         return operator, ""
 
 
+def _returned(scope: Scope, statement: Statement) -> list[Read]:
+    """List what the calls of an expression returned, as far as they can be told apart."""
+    inner = scope.inner
+    if not inner or statement.names is None:
+        return inner
+    frame = scope.frame
+    called = [
+        containers.called_name(statements.chain(call.func), frame.f_locals, frame.f_globals)
+        for call in statements.calls(statement.node)
+    ]
+    # "" is an object or a result that is called: what ran inside it may be anything.
+    if called and called[0] == "":
+        return inner
+    if called and (matched := [read for read in inner if read.by == called[0]]):
+        return matched
+    names = {*statement.names, *statement.keys, *called}
+    return [read for read in inner if read.by in names] or (inner if "" in called else [])
+
+
 def _at_work(stage: Stage, statement: Statement) -> bool:
     return statement.names is None or stage.variable in statement.names
-
-
-def _sources(before: Read | None, reads: list[Read]) -> tuple[int, ...]:
-    """List the steps behind what was read; of one dict's only those of the member replaced."""
-    if before is None:
-        return ()
-    root = before.path.partition(".")[0]
-    chosen = [r for r in reads if r.path.partition(".")[0] != root or "." not in r.path]
-    return tuple(sorted({number for read in (before, *chosen) for number in read.steps}))
 
 
 def _variable(path: str, before: Read | None, *, container: bool) -> str:

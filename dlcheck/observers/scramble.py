@@ -150,7 +150,7 @@ def _even(numpy: Any, frame: Any) -> bool:
     inner = numpy.abs(part[..., 1:] - part[..., :-1]).mean(axis=(0, 1))
     wrap = numpy.abs(part[:, 1:, 0] - part[:, :-1, -1]).mean()
     steps = [*inner.tolist(), float(wrap)]
-    return 0.0 < max(steps) <= EVEN * min(steps)
+    return bool(0.0 < max(steps) <= EVEN * min(steps))
 
 
 def _figures(numpy: Any, frame: Any, way: Undoing, ratio: float) -> dict[str, float]:

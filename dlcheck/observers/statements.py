@@ -21,6 +21,10 @@ INNER: dict[str, type[ast.Lambda | ast.GeneratorExp]] = {
     "<lambda>": ast.Lambda,
     "<genexpr>": ast.GeneratorExp,
 }
+ASKED = frozenset({
+    "shape", "size", "ndim", "dtype", "device", "height", "width", "nbytes", "strides", "dim",
+    "stride", "mode", "new_zeros", "new_ones", "new_full", "new_empty",
+})  # fmt: skip
 OPERATORS = {
     "Add": "+", "Sub": "-", "Mult": "*", "Div": "/", "FloorDiv": "//", "Mod": "%", "Pow": "**",
     "MatMult": "@", "BitAnd": "&", "BitOr": "|", "BitXor": "^", "LShift": "<<", "RShift": ">>",
@@ -132,9 +136,11 @@ def _own(node: ast.AST) -> list[ast.AST]:
 
 
 def _reads(nodes: list[ast.AST]) -> tuple[tuple[str, ...], frozenset[str]]:
+    """Collect the names whose values are read, not only asked for their shape, and the keys."""
     names: dict[str, None] = {}
     keys = set()
-    for node in (inner for outer in nodes for inner in ast.walk(outer)):
+    queue = list(nodes)
+    for node in queue:
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
             names[node.id] = None
         elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
@@ -143,7 +149,19 @@ def _reads(nodes: list[ast.AST]) -> tuple[tuple[str, ...], frozenset[str]]:
             keys.add(str(node.slice.value))
         elif isinstance(node, ast.Attribute):
             keys.add(node.attr)
+        if not _asks_only(node):
+            queue.extend(ast.iter_child_nodes(node))
     return tuple(names), frozenset(keys)
+
+
+def _asks_only(node: ast.AST) -> bool:
+    """Tell `img.shape`, `len(img)` and `np.zeros_like(img)` from what reads the elements."""
+    if isinstance(node, ast.Attribute):
+        return node.attr in ASKED and isinstance(node.value, ast.Name | ast.Attribute)
+    if isinstance(node, ast.Call):
+        name = dotted(node.func).rpartition(".")[2]
+        return name in ("len", "type", "isinstance") or name.endswith("_like")
+    return False
 
 
 def _loaded(code: CodeType, line: int) -> tuple[str, ...] | None:
@@ -275,3 +293,12 @@ def _written(node: ast.AST) -> bool:
 def raises(node: ast.AST | None) -> bool:
     """Tell whether a statement raises by itself: what it calls is only the exception."""
     return isinstance(node, ast.Raise | ast.Assert)
+
+
+def chain(node: ast.AST) -> list[str]:
+    """Split what is called into its names; an empty one stands for a result or an item."""
+    if isinstance(node, ast.Name):
+        return [node.id]
+    if isinstance(node, ast.Attribute):
+        return [*chain(node.value), node.attr]
+    return [""]

@@ -194,7 +194,8 @@ def _becomes_tensor(split: Split, field: str) -> tuple[Journey | None, Step | No
     """Find the step that made a tensor of an array, where a permute is missing; else the last."""
     for journey in ways.ways(split):
         steps = ways.chain(journey, field)
-        made = [s for s in steps if s.before and _is_array(s.before) and not _is_array(s.after)]
+        made = [s for s in steps if not _is_array(s.after)]
+        made = [s for s in made[:1] if s.before is None or _is_array(s.before)]
         if field in journey.fields:
             return journey, next(iter([*made[-1:], *steps[-1:]]), None)
     return None, None
@@ -358,7 +359,7 @@ def _scramble_finding(name: str, split: Split, field: str) -> Finding | None:
     where = Where(
         name or None, field, ways.stage(step), journey.sample, step.file, step.line
     )  # fmt: skip
-    figures = joined(f"{key} {value:.2f}" for key, value in lags.items())
+    figures = joined(f"{key} {value:.3g}" for key, value in lags.items())
     message = (
         f"{ways.stage(step)} cuts {named(field)} anew, from {ways.looks(step.before)} to "
         f"{shape_text(step.after.shape or ())}, without moving a pixel ({figures})"

@@ -9,7 +9,7 @@ from typing import Any
 from dlcheck.findings import ERROR, Finding, Where, rule
 from dlcheck.observation import Failure, Frame, Journey, Observation, Split, Step
 from dlcheck.rules import ways
-from dlcheck.rules.words import some
+from dlcheck.rules.words import joined, some
 
 MOST_TEXT = 500
 NEGATIVE = re.compile(r"strides?\b.*\bnegative|negative strides?", re.IGNORECASE | re.DOTALL)
@@ -38,7 +38,7 @@ def _speaks_of_strides(failure: Failure) -> bool:
 
 def _strides_finding(name: str, split: Split, failures: list[Failure]) -> Finding:
     first, count = failures[0], sum(f.count for f in failures)
-    ids = list(dict.fromkeys(i for f in failures for i in (*f.at, *f.batch[:1])))
+    ids = list(dict.fromkeys(i for f in failures for i in f.at or f.batch))
     journey, step = _runs_backwards(split, ids)
     frame = first.user_frame
     file, line = _place(step, frame)
@@ -58,11 +58,11 @@ def _strides_finding(name: str, split: Split, failures: list[Failure]) -> Findin
     stage = ways.stage(step) if step else None
     where = Where(name or None, field, stage, ids[0] if ids else None, file, line)
     maker = f"{stage}{ways.at(step)} makes" if step else "a flip makes"
-    units = "batches" if first.phase == "collate" else "samples"
-    message = (
-        f"{maker} a view with negative strides, which torch refuses: {count} {units} failed "
-        f"({some(len(ids), ids)}), {read} samples could be read"
-    )
+    if first.phase == "collate":
+        failed = f"{count} batches failed, e.g. that of sample {joined(ids[:1])}"
+    else:
+        failed = f"{some(max(count, len(ids)), ids)} failed, {read} others could be read"
+    message = f"{maker} a view with negative strides, which torch refuses: {failed}"
     return Finding(message, where, evidence, explains=frozenset(f.key for f in failures))
 
 

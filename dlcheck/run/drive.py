@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from dlcheck.observers.batches import SampleCount
-from dlcheck.observers.describe import batch_length, describe
+from dlcheck.observers.describe import Described, batch_length, describe
 from dlcheck.run import spread, torch_private
 from dlcheck.run.facts import length_of
 from dlcheck.run.failures import failure_of, safe_text
@@ -21,6 +21,7 @@ CHEAP_EPOCH = 1 / 6
 SPREAD_SHARE = 0.25
 ENDLESS = 2
 VALUED_BATCHES = 2
+MOST_WORKERS = 4
 
 
 @dataclass
@@ -43,6 +44,7 @@ class Drive:
     batches: int = 0
     failed: int = 0
     stopped: str = ""
+    leaves: list[Described] = field(default_factory=list)
 
     def run(self) -> None:
         """Iterate the user's loader as a training job would; look further where time is left."""
@@ -58,6 +60,7 @@ class Drive:
                 self.epoch(1, self.deadline)
         elif not (self.stopped or finished or self.full() or everything):
             self.spread()
+        self.watch.driving = False
         self.watch.note(seconds=round(time.monotonic() - begun, 3))
 
     def sized(self) -> int | None:
@@ -74,7 +77,7 @@ class Drive:
 
     def epoch(self, number: int, deadline: float) -> bool:
         """Read one epoch, or as much of it as the plan allows; True when it came to its end."""
-        self.watch.begin_epoch(number)
+        self.watch.epoch, self.watch.driving = number, False
         self.watch.note(epochs=number + 1)
         before = self.samples
         try:
@@ -83,10 +86,13 @@ class Drive:
         except BaseException as error:  # noqa: BLE001 - the user's failure is what we look for
             self.fail(error, "hook")
             return False
+        self.watch.begin_epoch(number)
         try:
             iterator = iter(self.target.loader)
         except BaseException as error:  # noqa: BLE001
-            self.fail(error, "iter")
+            if not self.watch.knows(error):
+                self.fail(error, "iter")
+            self.stopped = "failed"
             return False
         ended = self.batches_of(iterator, deadline, before)
         if ended and not self.failed:
@@ -160,6 +166,7 @@ class Drive:
         hooked = self.watch.hooked or self.batch_size() is not None
         valued = self.batches <= VALUED_BATCHES or not hooked
         leaves = describe(batch, values=valued, names=self.watch.names)
+        self.leaves = leaves
         seen = SampleCount()
         seen.count(self.batches - 1, leaves)
         part: dict[str, Any] = {"batches": 1, "batch_fields": seen.fields()}
@@ -192,12 +199,15 @@ class Drive:
             return
         from torch.utils.data import DataLoader
 
-        drawn = DataLoader(loader.dataset, batch_sampler=batches, collate_fn=loader.collate_fn)
-        self.watch.spread = True
-        try:
+        # Datasets that open their files in worker_init_fn work in a worker alone.
+        drawn = DataLoader(
+            loader.dataset, batch_sampler=batches, collate_fn=loader.collate_fn,
+            num_workers=min(loader.num_workers, MOST_WORKERS),
+            worker_init_fn=loader.worker_init_fn,
+            multiprocessing_context=loader.multiprocessing_context if loader.num_workers else None,
+        )  # fmt: skip
+        with self.watch.spreading():
             self.drain(iter(drawn))
-        finally:
-            self.watch.spread = False
 
     def drain(self, iterator: Any) -> None:
         """Take what the spread gives until its time is over."""

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from dlcheck.run import probe
+from dlcheck.run import contract, probe, refusal, shared
 from dlcheck.run.drive import Drive, Plan
 from dlcheck.run.facts import dataset_facts, loader_facts
 from dlcheck.run.failures import failure_of, keyed
@@ -58,14 +58,20 @@ def errand(job: dict[str, Any], watch: Watch) -> None:
         seed_all(job["seed"])
     targets: dict[str, Target] = {}
     names: dict[str, tuple[str, ...]] = {}
+    specs: dict[str, dict[str, Any]] = {}
     for name, spec in job["splits"].items():
         made = built(name, spec, watch)
         targets |= made
         names |= dict.fromkeys(made, field_names(spec))
+        specs |= dict.fromkeys(made, spec)
         for key in made:
             watch.split = key
             watch.note(given={k: spec[k] for k in GIVEN if spec.get(k) is not None})
+    full = {key: spec["full_length"] for key, spec in specs.items() if spec.get("full_length")}
+    scratch.write(obs={"settings": {"full_length": full} if full else {}})
+    drives: dict[str, Drive] = {}
     if targets:
+        shared.note_shared(watch, targets)
         reason = probe.start(targets, names, scratch)
         scratch.write(obs={"settings": {"probe": reason}})
     for name, target in targets.items():
@@ -74,7 +80,10 @@ def errand(job: dict[str, Any], watch: Watch) -> None:
         watch.hooked = False
         scratch.write(doing="reading samples", split=name)
         budget = job["budget"] / len(targets)
-        Drive(watch, target, Plan(budget, job["samples"], job["seed"] or 0)).run()
+        drives[name] = Drive(watch, target, Plan(budget, job["samples"], job["seed"] or 0))
+        drives[name].run()
+    contract.note_batchnorm(watch, drives, specs)
+    refusal.note_refusal(watch, drives, specs)
 
 
 def field_names(spec: dict[str, Any]) -> tuple[str, ...]:

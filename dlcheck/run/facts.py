@@ -34,7 +34,7 @@ def _torch_facts(loader: Any, dataset: Any) -> dict[str, Any]:
     return {
         "kind": "iterable" if torch_private.is_iterable_dataset(dataset) else "map",
         "batch_size": quiet(getattr, loader, "batch_size", None),
-        "drop_last": bool(quiet(getattr, loader, "drop_last", False)),
+        "drop_last": bool(quiet(getattr, loader, "drop_last", None)),
         "sampler": class_of(quiet(getattr, loader, "sampler", None)),
         "batch_sampler": class_of(quiet(getattr, loader, "batch_sampler", None)),
         "collate": name_of(collate),

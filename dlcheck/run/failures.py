@@ -9,6 +9,7 @@ import sys
 import sysconfig
 import traceback
 from functools import lru_cache
+from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -24,10 +25,10 @@ def is_user(file: str) -> bool:
     """Tell the user's own files from installed packages, the standard library and ours."""
     if file.startswith("<") or (file.startswith(OURS) and not file.startswith(EXAMPLES)):
         return False
-    if {"site-packages", "dist-packages"} & set(file.split(os.sep)):
+    if {"site-packages", "dist-packages"} & set(Path(file).parts):
         return False
     paths = sysconfig.get_paths()
-    stdlib = {os.path.realpath(paths[k]) for k in ("stdlib", "platstdlib")}  # noqa: PTH118
+    stdlib = {os.path.realpath(paths[k]) for k in ("stdlib", "platstdlib")}
     stdlib |= {paths[k] for k in ("stdlib", "platstdlib")}
     return not any(file.startswith(folder + os.sep) for folder in stdlib)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import json
 import signal
 import sys
 import threading
@@ -27,7 +28,7 @@ from dlcheck.run.scratch import Scratch
 
 PR_SET_PDEATHSIG = 1
 MOST_BATCH = 64
-EPOCH = "epoch"
+NOW = "now.json"
 MOST_STATES = 8
 
 
@@ -39,6 +40,7 @@ class Watch:
         self.split = split
         self.names: tuple[str, ...] = ()
         self.spread = False
+        self.driving = False
         self.hooked = False
         self.epoch = 0
         self.made_at: dict[int, tuple[str, int]] = {}
@@ -50,15 +52,39 @@ class Watch:
         self.scratch.write(obs={"splits": {self.split: part}})
 
     def begin_epoch(self, number: int) -> None:
-        """Say for all processes which epoch begins; persistent workers know only the first."""
+        """Say for all processes which epoch of which split begins; workers may be older than it."""
         self.epoch = number
-        with contextlib.suppress(OSError):
-            Path(self.scratch.folder, EPOCH).write_text(str(number), encoding="ascii")
+        self.driving = True
+        self.say_now()
 
-    def follow(self) -> None:
-        """Read in a worker which epoch it is."""
-        with contextlib.suppress(OSError, ValueError):
-            self.epoch = int(Path(self.scratch.folder, EPOCH).read_bytes())
+    @contextlib.contextmanager
+    def spreading(self) -> Iterator[None]:
+        """Count what is read as the spread."""
+        self.spread = True
+        self.say_now()
+        try:
+            yield
+        finally:
+            self.spread = False
+
+    def say_now(self) -> None:
+        """Write where the drive is for workers that cannot be told."""
+        now = [self.epoch, self.split, self.names, self.spread]
+        with contextlib.suppress(OSError):
+            Path(self.scratch.folder, NOW).write_text(json.dumps(now), encoding="utf-8")
+
+    def follow(self) -> bool:
+        """Tell whether a loader is being driven; a worker reads which epoch of which split it is.
+
+        Loaders are iterated before that too, by code that measures a dataset as it builds it.
+        """
+        if torch_private.worker_number() is not None:
+            with contextlib.suppress(OSError, ValueError):
+                now = json.loads(Path(self.scratch.folder, NOW).read_bytes())
+                self.epoch, self.split, names, self.spread = now
+                self.names = tuple(names)
+                self.driving = True
+        return self.driving
 
     def fail(self, failure: dict[str, Any], error: BaseException) -> None:
         """Write a failure of the current split, once for each exception."""
@@ -104,6 +130,8 @@ class Fetch:
         self.collate = fetcher.collate_fn
         self.worker = torch_private.worker_number()
         self.yielded = 0
+        self.split: str | None = None
+        self.watched = False
         self.states = 0
         watch.scratch.begin()
         if self.worker is not None:
@@ -134,11 +162,17 @@ class Fetch:
         except Exception:  # noqa: BLE001 - __repr__ is user code
             return type(index).__name__
 
+    def begin(self) -> None:
+        """Find out whether the next batch is one that is watched."""
+        # Workers that outlive their split prefetch still, and belong to no other.
+        self.watched = self.watch.follow() and self.split in {None, self.watch.split}
+        if self.watched:
+            self.split = self.watch.split
+
     def begin_batch(self) -> None:
         """Remember the random state in which the next batch is drawn."""
-        if self.worker is not None:
-            self.watch.follow()
-        if not self.watch.spread:
+        self.begin()
+        if self.watched and not self.watch.spread:
             self.state = replay.capture(self.generators)
 
     def replayable(self) -> dict[str, Any]:
@@ -156,6 +190,8 @@ class Fetch:
         self, error: BaseException, sample: SampleId | None, batch: Sequence[SampleId] = ()
     ) -> None:
         """Write that producing a sample raised; None when only the batch is known."""
+        if not self.watched:
+            return
         detail = {"dataset": type(self.fetcher.dataset).__name__} | self.replayable()
         failure = failure_of(
             error, "sample", at=[] if sample is None else [sample], batch=list(batch),
@@ -165,6 +201,8 @@ class Fetch:
 
     def collated(self, data: Any, ids: list[SampleId]) -> Any:
         """Count the samples of a batch, join them as the user does, and write what was seen."""
+        if not self.watched:
+            return self.collate(data)
         seen = SampleCount(self.watch.names)
         # What `__getitems__` returns in place of a list may be read only once, or is no samples.
         for index, sample in zip(ids, data if isinstance(data, list | tuple) else (), strict=False):
@@ -267,7 +305,8 @@ def _iterable_fetcher(base: Any, watch: Watch) -> Any:
             try:
                 super().__init__(dataset, *args, **kwargs)
             except BaseException as error:
-                watch.fail(failure_of(error, "iter"), error)
+                if watch.follow():
+                    watch.fail(failure_of(error, "iter"), error)
                 raise
             self.observed = Fetch(watch, self)
 
@@ -284,6 +323,7 @@ def _fetch_iterable(fetcher: Any, observed: Fetch, possibly_batched_index: Any) 
     """Do what torch's fetcher does, numbering the samples of the stream."""
     if fetcher.ended:
         raise StopIteration
+    observed.begin()
     if not fetcher.auto_collation:
         return observed.collate(_next(fetcher, observed))
     ids: list[SampleId] = []

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import json
+import operator
 import os
 import time
 import warnings
@@ -16,7 +18,7 @@ from dlcheck.observation import Journey, SampleId, failure_from_json, plain
 from dlcheck.observers.journey import Traced, Tracer
 from dlcheck.observers.layout import state_of
 from dlcheck.observers.openers import Openers, colour_of
-from dlcheck.run import replay, torch_private
+from dlcheck.run import replay, torch_private, twice
 from dlcheck.run.failures import failure_of, is_user
 from dlcheck.run.fingerprint import fingerprint
 from dlcheck.run.scratch import Scratch
@@ -90,6 +92,9 @@ class Probe:
         dataset = target.dataset
         if dataset is None:
             return
+        if request.get("kind") == "twice":
+            self.twice(dataset, request)
+            return
         draw = self.stream if torch_private.is_iterable_dataset(dataset) else self.indexed
         found = replay.generators(
             dataset=dataset, collate=getattr(target.loader, "collate_fn", None)
@@ -110,13 +115,23 @@ class Probe:
         if "phase" not in request and kept:
             self.collate(target.loader, kept[:MOST_COLLATED], request)
 
+    def twice(self, dataset: Any, request: dict[str, Any]) -> None:
+        """Draw samples of an evaluation split again, and write what came out otherwise."""
+        split = request["split"]
+        found = twice.repeats(
+            request["chosen"], dataset.__getitem__, self.tracer(split).run,
+            self.names.get(split, ()),
+        )  # fmt: skip
+        part = {"repeats": {str(one.sample): plain(one) for one in found}}
+        self.scratch.write(obs={"splits": {split: part}})
+
     def indexed(
         self, dataset: Any, request: dict[str, Any]
     ) -> Iterator[tuple[SampleId, Callable[[], Any]]]:
         """Yield the samples of a map-style dataset in the order in which they were drawn."""
         last = max(request["batch"].index(s) for s in request["chosen"] if s in request["batch"])
         for index in request["batch"][: last + 1]:
-            yield index, lambda index=index: dataset[index]
+            yield index, functools.partial(operator.getitem, dataset, index)
 
     def stream(
         self, dataset: Any, request: dict[str, Any]
@@ -135,7 +150,7 @@ class Probe:
                     wanted.remove(sample)
                 yield sample, lambda: next(iterator)
 
-    def journey(  # noqa: PLR0913 - what there is to know of one redraw
+    def journey(
         self,
         sample: SampleId,
         call: Callable[[], Any],

@@ -67,7 +67,7 @@ def inside(value: Any) -> Iterator[tuple[str, Any]]:
         with contextlib.suppress(ValueError):
             yield "closure", cell.cell_contents
     for name in ("__self__", "func", "args", "keywords"):
-        if name in ("__self__",) or type(value).__name__ == "partial":
+        if name == "__self__" or type(value).__name__ == "partial":
             with contextlib.suppress(Exception):
                 yield name, object.__getattribute__(value, name)
     with contextlib.suppress(TypeError):

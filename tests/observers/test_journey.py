@@ -1,11 +1,14 @@
+# ruff: noqa: RET503, RET504 - the traced code is written as users write theirs
 from __future__ import annotations
 
 import dataclasses
 import functools
+import gc
 import inspect
 import sys
 import threading
 import time
+import weakref
 from collections import namedtuple
 from typing import Any
 
@@ -24,7 +27,8 @@ def describe(value: Any) -> State | None:
 
 
 LIBRARY: dict[str, Any] = {"__name__": "arrays"}
-exec(  # noqa: S102 - a file that is no user's: what it does shows on the line that calls it
+# A file that is no user's: what it does shows on the line that calls it.
+exec(
     compile(
         """
 class Array:
@@ -187,6 +191,59 @@ def test_an_array_made_on_the_way_into_a_call_is_a_step_of_the_calling_line() ->
     assert traced.steps[1].line == line_of(sample, "post(turned")
 
 
+def test_asking_for_a_shape_reads_no_array() -> None:
+    def sample() -> Any:
+        img = Array(8, 9, 3)
+        mask = Array(*img.shape[:2])
+        other = Array(len(img.shape))
+        return img, mask, other
+
+    traced = trace(sample)
+    assert [s.before for s in traced.steps] == [None] * 3
+    assert [s.fields for s in traced.steps] == [("0",), ("1",), ("2",)]
+
+
+def test_a_batch_is_made_of_all_its_samples() -> None:
+    exec(  # a library's stack
+        compile(
+            "def stack(all): return Array(len(all), *all[0].shape)", "/library/stack.py", "exec"
+        ),
+        LIBRARY,
+    )
+
+    def collate(batch: Any) -> Any:
+        return LIBRARY["stack"]([sample[0]["image"] for sample in batch]), [s[1] for s in batch]
+
+    def load() -> Any:
+        dataset = [({"image": Array(n, n, 3), "mask": Array(7, 7)}, n) for n in (4, 4)]
+        batch = list(dataset)
+        return collate(batch)
+
+    traced = trace(load)
+    image = traced.steps[-1]
+    assert image.after.shape == (2, 4, 4, 3)
+    assert image.before.shape == (4, 4, 3)
+    assert [s.variable for s in traced.steps if s.fields] == [
+        "dataset.0.0.image",
+        "dataset.1.0.image",
+        "return",
+    ]
+
+
+def test_parts_of_a_returned_tuple_are_told_apart() -> None:
+    def to_chw(x: Any) -> Any:
+        return turned(x, 2, 0, 1)
+
+    def sample() -> Any:
+        img, crops = Array(8, 9, 3), [Array(2, 2), Array(2, 2)]
+        return to_chw(img), sized(crops[0], 1, 1)
+
+    traced = trace(sample)
+    image, crop = traced.steps[-2:]
+    assert (image.fields, image.before.shape) == (("0",), (8, 9, 3))
+    assert (crop.fields, crop.before.shape) == (("1",), (2, 2))
+
+
 def test_fields_are_followed_apart() -> None:
     def sample() -> Any:
         data = {"image": Array(8, 8, 3), "mask": Array(8, 8)}
@@ -209,7 +266,7 @@ def test_a_dict_changed_by_a_library_pairs_each_field_with_itself() -> None:
         data = LIBRARY["both"](image=image, mask=mask)
         return data
 
-    exec(  # noqa: S102
+    exec(
         compile(
             "def both(**k): return {n: sized(a, 2, 2) for n, a in k.items()}",
             "/library/x.py",
@@ -479,6 +536,8 @@ def test_a_caught_exception_changes_nothing() -> None:
             raise OSError(index)
         return Array(index, index)
 
+    lock = threading.Lock()
+
     def sample() -> Any:
         for index in range(5):
             try:
@@ -491,7 +550,7 @@ def test_a_caught_exception_changes_nothing() -> None:
         match done:
             case 2:
                 img = sized(img, 1, 1)
-        with threading.Lock():
+        with lock:
             img = scaled(img, 2)
         del done
         return img
@@ -609,9 +668,19 @@ def test_code_that_sets_a_tracer_or_profiler_of_its_own_runs_as_ever(way: str) -
         return Array(4, 4)
 
     traced = trace(rude)
-    assert sys.gettrace() is None
+    assert ("another tracer" in traced.note) == (way == "settrace")
     sys.settrace(before)
-    assert ("tracer of its own" in traced.note) == (way == "settrace")
+
+    def ruder() -> Any:
+        sys.settrace(mine)
+        return Array(4, 4)
+
+    def mine(*_: Any) -> None: ...
+
+    trace(ruder)
+    left = sys.gettrace()
+    sys.settrace(before)
+    assert left is mine
 
 
 def test_deep_recursion_ends_where_it_would() -> None:
@@ -643,9 +712,9 @@ def test_a_long_loop_is_cut_short_and_said_so() -> None:
         img = sized(img, 2, 2)
         return img
 
-    begun = time.perf_counter()
+    begun = time.process_time()
     traced = trace(sample)
-    assert time.perf_counter() - begun < 2
+    assert time.process_time() - begun < 2
     assert traced.value.shape == (2, 2)
     assert "too many lines" in traced.note
     assert traced.steps[-1].after.shape == (2, 2)
@@ -681,6 +750,40 @@ def test_steps_are_capped_with_a_note() -> None:
     assert "more than 10 steps" in traced.note
 
 
+def test_of_a_shuffle_buffer_the_steps_of_the_drawn_sample_are_kept() -> None:
+    def stream() -> Any:
+        buffer = []
+        for size in range(1, 30):
+            img = Array(size, size)
+            img = sized(img, 2, 2)
+            buffer.append(img)
+        yield buffer[3]
+
+    traced = trace(next, stream(), most_steps=20)
+    assert len(traced.steps) == 20
+    drawn = [s for s in traced.steps if s.fields]
+    assert [s.after.shape for s in drawn] == [(4, 4), (2, 2)]
+    assert traced.steps[drawn[1].sources[0]] is drawn[0]
+    assert "more than 20 steps" in traced.note
+
+
+def test_many_calls_of_a_function_stay_quick() -> None:
+    def look(img: Any) -> Any:
+        return img
+
+    def sample() -> Any:
+        img = Array(4, 4)
+        for _ in range(20_000):
+            look(img)
+        return img
+
+    begun = time.process_time()
+    traced = trace(sample)
+    assert traced.value.shape == (4, 4)
+    assert "look was called too often" in traced.note
+    assert time.process_time() - begun < 3
+
+
 def test_a_describer_that_fails_does_not_reach_the_user() -> None:
     def broken(value: Any) -> State | None:
         raise RuntimeError("no")
@@ -693,7 +796,7 @@ def test_a_describer_that_fails_does_not_reach_the_user() -> None:
 def test_time_is_the_users_not_the_describers() -> None:
     def slow(value: Any) -> State | None:
         if isinstance(value, Array):
-            time.sleep(0.02)
+            time.sleep(0.2)
         return describe(value)
 
     def sample() -> Any:
@@ -703,8 +806,8 @@ def test_time_is_the_users_not_the_describers() -> None:
         return img
 
     traced = Tracer(slow, lambda file: file == __file__).run(sample)
-    assert all(s.seconds < 0.015 for s in traced.steps)
-    assert 0.05 <= traced.seconds < 0.09
+    assert all(s.seconds < 0.1 for s in traced.steps)
+    assert 0.05 <= traced.seconds < 0.2
 
 
 def test_arrays_die_when_they_would() -> None:
@@ -723,6 +826,35 @@ def test_arrays_die_when_they_would() -> None:
     gone.clear()
     traced = trace(sample)
     assert traced.value[0] == expected[1]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_nothing_is_kept_alive_after_the_trace(fails: bool) -> None:
+    kept: list[Any] = []
+
+    def sample() -> Any:
+        img = Array(4, 4)
+        kept.append(weakref.ref(img))
+        if fails:
+            raise ValueError
+        return img
+
+    def stream() -> Any:
+        while True:
+            yield sample()
+
+    iterator = stream()
+    gc.disable()
+    try:
+        for _ in range(2):
+            traced = trace(sample)
+            del traced
+            if not fails:
+                traced = trace(next, iterator)
+                del traced
+        assert [reference() for reference in kept] == [None] * len(kept)
+    finally:
+        gc.enable()
 
 
 def test_locals_attributes_and_arguments_stay_untouched() -> None:
@@ -747,8 +879,9 @@ def test_locals_attributes_and_arguments_stay_untouched() -> None:
 
 def test_code_without_source_is_followed_by_its_bytecode() -> None:
     space: dict[str, Any] = {"Array": Array, "turned": turned}
-    code = "def sample():\n    a = Array(1, 2)\n    b = Array(9, 9, 9)\n    c = turned(a, 1, 0)\n    return c\n"
-    exec(compile(code, "/nowhere/to/be/found.py", "exec"), space)  # noqa: S102
+    lines = ["a = Array(1, 2)", "b = Array(9, 9, 9)", "c = turned(a, 1, 0)", "return c"]
+    code = "\n    ".join(["def sample():", *lines])
+    exec(compile(code, "/nowhere/to/be/found.py", "exec"), space)
     traced = Tracer(describe, lambda file: "nowhere" in file).run(space["sample"])
     assert table(traced)[-1] == ("c", "sample", (1, 2), (2, 1))
     assert [s.fields for s in traced.steps] == [("",), (), ("",)]

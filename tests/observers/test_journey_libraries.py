@@ -1,3 +1,4 @@
+# ruff: noqa: RET504 - the traced code is written as users write theirs
 from __future__ import annotations
 
 import inspect
@@ -8,6 +9,7 @@ from typing import Any
 import pytest
 
 from dlcheck.observation import Step
+from dlcheck.observers.containers import TABLE
 from dlcheck.observers.journey import Traced, Tracer
 from dlcheck.observers.layout import state_of
 from dlcheck.run.stages import Stages
@@ -418,6 +420,29 @@ def test_hugging_face_with_transform(tmp_path: Path, monkeypatch: pytest.MonkeyP
     staged = [s for s in traced.steps if s.container]
     assert {s.text for s in staged} == {'"pixels": [compose(image) for image in images],'}
     assert all(s.fields == ("pixels",) for s in staged)
+
+
+@pytest.mark.parametrize(
+    "name", ["torchvision", "torch", "albumentations", "monai", "kornia", "fasttransform"]
+)
+def test_the_installed_version_keeps_its_stage_where_the_table_says(name: str) -> None:
+    package(name)
+    found = []
+    for module, functions in TABLE.items():
+        if module.partition(".")[0] == name:
+            loaded = package(module)
+            source = inspect.getsource(loaded)
+            held = [*vars(loaded).values()]
+            held += [v for c in held if inspect.isclass(c) for v in vars(c).values()]
+            held = [getattr(function, "__func__", function) for function in held]
+            codes = [f.__code__ for f in held if inspect.isfunction(f)]
+            found += [
+                variable
+                for code in codes
+                for variable in functions.get(code.co_name, ())
+                if variable in code.co_varnames and variable in source
+            ]
+    assert found
 
 
 def test_the_journey_does_not_change_the_sample() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
@@ -120,7 +121,7 @@ def test_a_long_way_keeps_its_ends_and_what_changed_more_than_values() -> None:
 
 def test_a_long_way_of_changes_is_cut_in_the_middle() -> None:
     sizes = [State("ndarray", "uint8", (size, 8)) for size in range(60, 20, -1)]
-    steps = tuple(step("cut", a, b, 50) for a, b in zip(sizes, sizes[1:], strict=False))
+    steps = tuple(step("cut", a, b, 50) for a, b in itertools.pairwise(sizes))
     rows = only(way(steps)).rows
     assert len(rows) == MOST_ROWS + 2
     assert "... 27 more" in [row[0] for row in rows]

@@ -207,8 +207,10 @@ class TestChannelCountVaries:
     @pytest.mark.parametrize(
         "message",
         [
-            "The size of tensor a (4) must match the size of tensor b (3) at non-singleton "
-            "dimension 0",
+            (
+                "The size of tensor a (4) must match the size of tensor b (3) at non-singleton "
+                "dimension 0"
+            ),
             "operands could not be broadcast together with shapes (64,64,4) (3,) ",
         ],
     )
@@ -269,8 +271,16 @@ class TestChannelCountVaries:
     def test_batches_of_mixed_counts_are_no_ragged_batches(
         self, shapes: tuple[tuple[int, ...], ...]
     ) -> None:
-        odd = Journey(2, fields={"0": image(1)}, opened=(opened(2, "L"),), returned=(FILE, 60))
-        finding = only(self.collated(*shapes), journeys=journeys(odd, usual(0)))
+        odd, other = (
+            Journey(
+                sample,
+                fields={"0": State("Tensor", "float32", shapes[sample])},
+                opened=(opened(sample, mode),),
+                returned=(FILE, 60),
+            )
+            for sample, mode in ((2, "L"), (0, "RGB"))
+        )
+        finding = only(self.collated(*shapes), journeys=journeys(odd, other))
         assert finding.rule == "channel-count-varies"
         assert (finding.where.field, finding.where.sample, finding.where.line) == ("0", 2, 51)
 

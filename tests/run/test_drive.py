@@ -168,7 +168,8 @@ def test_webdataset_loader_counts_samples_once(driven: Any, tmp_path: Any) -> No
     with wds.TarWriter(str(tmp_path / "a.tar")) as tar:
         for number in range(12):
             tar.write({"__key__": f"{number:03d}", "cls": number})
-    data = wds.WebDataset(str(tmp_path / "a.tar"), shardshuffle=False).decode().to_tuple("__key__", "cls")
+    data = wds.WebDataset(str(tmp_path / "a.tar"), shardshuffle=False).decode()
+    data = data.to_tuple("__key__", "cls")
     loader = wds.WebLoader(data.batched(4), batch_size=None, num_workers=1)
     run = driven(loader)
     assert run.failures == []
@@ -395,3 +396,21 @@ class TestSpread:
         found = spread.batches(loader, 1000, 0, float("inf"))
         assert {0, 999} <= set(found[0])
         assert 256 <= sum(map(len, found)) <= 258
+
+    def test_in_workers_where_the_loader_has_them(self, driven: Any) -> None:
+        class InWorkers(Numbers):
+            def __getitem__(self, index: int) -> Any:
+                assert get_worker_info().dataset.opened
+                return super().__getitem__(index)
+
+        def open_files(worker: int) -> None:
+            get_worker_info().dataset.opened = True
+
+        loader = DataLoader(
+            InWorkers(400, bad={399}, seconds=0.01), batch_size=4, num_workers=1,
+            worker_init_fn=open_files,
+        )  # fmt: skip
+        run = driven(loader, budget=2)
+        assert {at for failure in run.failures for at in failure.at} <= {399}
+        assert {f.exception for f in run.failures} <= {"ValueError"}
+        assert run.split.spread > 0

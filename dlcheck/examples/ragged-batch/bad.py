@@ -17,9 +17,9 @@ class Photos(Dataset):
         return len(self.photos)
 
     def __getitem__(self, i):
-        photo = self.photos[i][:SIZE, :SIZE]
+        photo = self.photos[i][:SIZE, :SIZE]  # expect: ragged-batch
         image = torch.from_numpy(photo).permute(2, 0, 1).float() / 255
-        return image, i % 2  # expect: ragged-batch
+        return image, i % 2
 
 
 def make_loader():

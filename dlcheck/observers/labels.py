@@ -1,0 +1,187 @@
+"""Targets of a mixed batch, compared with how the images were mixed."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dlcheck.observation import Mix, SampleId
+
+MOST_CLASSES = 22_000
+FEWEST_CLASSES = 2
+CLOSE = 2e-3
+LOOSE = 0.02
+ONE = 1e-3
+
+
+@dataclass(frozen=True)
+class Target:
+    """A target of the samples, one row each: class numbers (`hard`) or vectors of classes."""
+
+    path: str
+    rows: Any
+    hard: bool
+
+    @classmethod
+    def of(cls, path: str, values: Sequence[Any]) -> Target | None:
+        """Read a field as a target; None where it is none or all samples have the same."""
+        numpy = sys.modules["numpy"]
+        shapes = {v.shape for v in values}
+        if len(shapes) != 1 or not all(v.dtype.kind in "iufb" for v in values):
+            return None
+        shape = shapes.pop()
+        table = numpy.stack([v.astype("f8").ravel() for v in values])
+        whole = all(v.dtype.kind in "iub" for v in values)
+        if bool((table == table[0]).all()) or not bool(numpy.isfinite(table).all()):
+            return None
+        if whole and shape in ((), (1,)) and float(table.min()) >= 0:
+            return cls(path, table[:, 0], hard=True)
+        vector = len(shape) == 1 and FEWEST_CLASSES <= shape[0] <= MOST_CLASSES
+        inside = float(table.min()) >= -CLOSE and float(table.max()) <= 1 + CLOSE
+        return cls(path, table, hard=False) if vector and inside else None
+
+
+def judged(
+    target: Target,
+    mixed: Mapping[int, Any],
+    rows: Mapping[int, Any],
+    batch: Mapping[str, Any],
+    image: tuple[str, tuple[SampleId, ...]],
+) -> list[Mix]:
+    """Compare every mixed row with what became of a target in the batch."""
+    size = len(rows)
+    told: list[Mix] = []
+    for path, value in batch.items():
+        if value.shape[:1] != (size,):
+            continue
+        if target.hard and _kept(target, value):
+            carried = any(_carries(target, other, mixed) for p, other in batch.items() if p != path)
+            told += [_hard(target, path, r, row, image, carried) for r, row in mixed.items()]
+        elif value.ndim == FEWEST_CLASSES and _classes(target, value):
+            told += _soft(target, path, value, mixed, rows, image)
+    return told
+
+
+def _kept(target: Target, value: Any) -> bool:
+    flat = value.reshape(len(value), -1)
+    whole = value.dtype.kind in "iub"
+    return flat.shape[1] == 1 and whole and bool((flat[:, 0] == target.rows).all())
+
+
+def _carries(target: Target, value: Any, mixed: Mapping[int, Any]) -> bool:
+    """Tell whether an entry of the batch holds the other labels, the other samples or the share."""
+    if value.size == 1:
+        number = float(value.ravel()[0])
+        shares = [share for row in mixed.values() for share in (row.weight, 1 - row.weight)]
+        return any(abs(number - share) <= LOOSE for share in shares)
+    if value.shape[0] != len(target.rows) or value.size != value.shape[0]:
+        return False
+    flat = value.ravel().astype("f8")
+    others = all(flat[r] == target.rows[row.second] for r, row in mixed.items())
+    places = all(flat[r] == row.second for r, row in mixed.items())
+    shares_fit = all(
+        min(abs(flat[r] - row.weight), abs(flat[r] - 1 + row.weight)) <= LOOSE
+        for r, row in mixed.items()
+    )
+    return (others and not _kept(target, value)) or places or shares_fit
+
+
+def _hard(
+    target: Target,
+    path: str,
+    number: int,
+    row: Any,
+    image: tuple[str, tuple[SampleId, ...]],
+    carried: bool,  # noqa: FBT001
+) -> Mix:
+    field, ids = image
+    return Mix(
+        field=field, row=number, how=row.how, of=(ids[row.first], ids[row.second]),
+        weight=round(row.weight, 4), target=path, target_how="kept", carried=carried,
+        telling=bool(target.rows[row.first] != target.rows[row.second]),
+    )  # fmt: skip
+
+
+def _classes(target: Target, value: Any) -> bool:
+    """Tell whether the rows of a batch may be the target as vectors of classes."""
+    if value.dtype.kind != "f" or value.shape[1] < FEWEST_CLASSES:
+        return False
+    if target.hard:
+        return bool(target.rows.max() < value.shape[1])
+    return bool(value.shape[1] == target.rows.shape[1])
+
+
+def _soft(  # noqa: PLR0913 - one row's images, its target, and the samples' own
+    target: Target,
+    path: str,
+    value: Any,
+    mixed: Mapping[int, Any],
+    rows: Mapping[int, Any],
+    image: tuple[str, tuple[SampleId, ...]],
+) -> list[Mix]:
+    numpy = sys.modules["numpy"]
+    field, ids = image
+    table = _vectors(numpy, target, value.shape[1])
+    wanted = {r: row.weight * table[row.first] + (1 - row.weight) * table[row.second]
+              for r, row in rows.items()}  # fmt: skip
+    keep = _smoothing(numpy, wanted, value)
+    if keep is None:
+        return []
+    table = keep * table + (1 - keep) / value.shape[1]
+    told = []
+    for r, row in mixed.items():
+        y = value[r].astype("f8")
+        said = row.weight * table[row.first] + (1 - row.weight) * table[row.second]
+        weight, other = _found(numpy, y, table, row)
+        told.append(
+            Mix(
+                field=field, row=r, how=row.how, of=(ids[row.first], ids[row.second]),
+                weight=round(row.weight, 4), target=path, target_how="soft",
+                target_of=() if other is None else (ids[row.first], ids[other]),
+                target_weight=None if weight is None else round(weight, 4),
+                off=round(max(float(numpy.abs(y - said).max()) - row.slack, 0.0), 4),
+                total=round(float(y.sum()), 4),
+                total_before=round(float(table[row.first].sum()), 4),
+                telling=bool(numpy.abs(table[row.first] - table[row.second]).max() > LOOSE),
+            )
+        )  # fmt: skip
+    return told
+
+
+def _vectors(numpy: Any, target: Target, classes: int) -> Any:
+    return numpy.eye(classes)[target.rows.astype(int)] if target.hard else target.rows
+
+
+def _smoothing(numpy: Any, wanted: Mapping[int, Any], value: Any) -> float | None:
+    """Find the share of the labels that label smoothing kept; None where rows are no labels.
+
+    Each row has a class on top or two: the rest of a smoothed row lies on one level.
+    """
+    found = []
+    for r in wanted:
+        y = value[r].astype("f8")
+        level = float(numpy.sort(y)[: max(len(y) - FEWEST_CLASSES, 1)].mean())
+        found.append(1 - level * len(y) if len(y) > FEWEST_CLASSES else 1.0)
+    keep = float(numpy.median(found))
+    if not 1 / 2 <= keep <= 1 + CLOSE:
+        return None
+    clean = value.astype("f8")
+    return min(keep, 1.0) if float(clean.min()) >= -CLOSE and float(clean.max()) <= FEWEST_CLASSES else None
+
+
+def _found(numpy: Any, y: Any, table: Any, row: Any) -> tuple[float | None, int | None]:
+    """Solve a row of the target for its own sample and whichever other."""
+    first = table[row.first]
+    order = [row.second, *(j for j in range(len(table)) if j not in (row.first, row.second))]
+    best: tuple[float, float, int] | None = None
+    for j in order:
+        d = first - table[j]
+        if float(numpy.abs(d).max()) <= LOOSE:
+            continue
+        weight = float((y - table[j]) @ d / (d @ d))
+        off = float(numpy.abs(y - weight * first - (1 - weight) * table[j]).max())
+        if off <= LOOSE and (best is None or off < best[0] - CLOSE):
+            best = (off, weight, j)
+    return (None, None) if best is None else (best[1], best[2])

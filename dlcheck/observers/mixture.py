@@ -1,0 +1,204 @@
+"""What a collate function mixed: each row of a batch of images solved for the samples in it.
+
+MixUp adds two samples pixel by pixel, CutMix puts a part of one into the other. The weight of the
+images is then compared with that of the targets.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from dlcheck.observation import Mix, SampleId
+from dlcheck.observers.labels import Target, judged
+from dlcheck.observers.layout import numbers_of
+from dlcheck.observers.lineage import own_items
+
+Flat = dict[str, Any]
+
+DEEPEST = 4
+MOST_LEAVES = 64
+MOST_ROWS = 16
+MOST_ELEMENTS = 300_000
+FEWEST_ELEMENTS = 64
+FEWEST_SAMPLES = 2
+PLANES = 3
+EXACT = 2e-3
+SAME = 1e-6
+LEAST = 0.02
+ENOUGH = 0.9
+
+
+class Row(NamedTuple):
+    """How a row of a batch was mixed: the two samples by place, the first one's share."""
+
+    how: str
+    first: int
+    second: int
+    weight: float
+    slack: float = 0.0
+
+
+class Before:
+    """The samples as they were before the collate function had them."""
+
+    def __init__(self, samples: Sequence[Any], ids: Sequence[SampleId]) -> None:
+        self.ids = tuple(ids)
+        self.flat = [flat(sample) for sample in samples]
+        common = set.intersection(*(set(f) for f in self.flat)) if self.flat else set()
+        self.fields = [path for path in self.flat[0] if path in common] if self.flat else []
+
+    def mixes(self, batch: Any) -> list[Mix]:
+        """List the mixed rows of a batch, each with its targets; none where nothing was mixed."""
+        found = flat(batch, axis=len(self.ids))
+        mixes: list[Mix] = []
+        for path, value in found.items():
+            rows = self._rows(value)
+            mixed = {r: row for r, row in rows.items() if row.how != "pure"}
+            if not mixed:
+                continue
+            rest = {p: v for p, v in found.items() if p != path}
+            for target in self._targets():
+                mixes += judged(target, mixed, rows, rest, (path, self.ids))
+        return mixes[:MOST_ROWS]
+
+    def _rows(self, value: Any) -> dict[int, Row]:
+        """Solve every row of an image batch; empty unless all of them are made of the samples."""
+        if not _is_images(value, len(self.ids)):
+            return {}
+        for path in self.fields:
+            own = [f[path] for f in self.flat]
+            if all(getattr(x, "shape", None) == value.shape[1:] for x in own):
+                rows = {r: row for r in range(len(value)) if (row := solved(r, value[r], own))}
+                if len(rows) == len(value):
+                    return rows
+        return {}
+
+    def _targets(self) -> list[Target]:
+        """Find what may be a target: a number or a short vector a sample, that differs."""
+        found = []
+        for path in self.fields:
+            values = [f[path] for f in self.flat]
+            target = Target.of(path, values)
+            if target is not None:
+                found.append(target)
+        return found
+
+
+def flat(value: Any, axis: int = 0) -> Flat:
+    """List a sample's or batch's arrays and numbers by path, as copies.
+
+    With `axis`, a list of as many plain numbers or arrays of one shape is one array.
+    """
+    out: Flat = {}
+    _flatten(value, "", axis, 0, out)
+    return out
+
+
+def _flatten(value: Any, path: str, axis: int, depth: int, out: Flat) -> None:
+    numpy = sys.modules["numpy"]
+    if len(out) >= MOST_LEAVES or depth > DEEPEST:
+        return
+    if isinstance(value, bool | int | float):
+        out[path] = numpy.asarray(value)
+        return
+    items = own_items(value, type(value))
+    if items is None:
+        array = numbers_of(value) if hasattr(value, "shape") else None
+        if array is not None:
+            out[path] = array.copy()
+        return
+    if axis and len(items) == axis and isinstance(value, list | tuple):
+        joined = _joined([item for _, item in items])
+        if joined is not None:
+            out[path] = joined
+            return
+    for key, item in items:
+        _flatten(item, f"{path}.{key}" if path else key, axis, depth + 1, out)
+
+
+def _joined(items: list[Any]) -> Any:
+    """Join numbers, or arrays of one shape, of a list as long as the batch."""
+    numpy = sys.modules["numpy"]
+    if all(isinstance(item, int | float) for item in items):
+        return numpy.asarray(items)
+    arrays = [numbers_of(item) if hasattr(item, "shape") else None for item in items]
+    shapes = {None if a is None else a.shape for a in arrays}
+    return numpy.stack(arrays) if len(shapes) == 1 and None not in shapes else None
+
+
+def _is_images(value: Any, many: int) -> bool:
+    shape = value.shape
+    return (
+        len(shape) >= FEWEST_SAMPLES
+        and shape[0] == many
+        and value.dtype.kind in "fu"
+        and math.prod(shape[1:]) >= FEWEST_ELEMENTS
+    )
+
+
+def solved(number: int, row: Any, own: Sequence[Any]) -> Row | None:
+    """Find the one or two samples that a row is made of; None where it is something else."""
+    numpy = sys.modules["numpy"]
+    y = _line(row)
+    xs = [_line(x) for x in own]
+    reach = float(max(numpy.abs(y - y.mean()).max(), SAME))
+    order = sorted(range(len(xs)), key=lambda j: (j != number, j))
+    for j in order:
+        if _off(numpy, y, [xs[j]])[0] <= EXACT * reach:
+            return Row("pure", j, j, 1.0)
+    pairs = [(i, j) for n, i in enumerate(order) for j in order[n + 1 :]]
+    for i, j in pairs:
+        off, factors = _off(numpy, y, [xs[i], xs[j]])
+        total = sum(factors[:2])
+        if off <= EXACT * reach and total > 0 and min(factors[:2]) >= -SAME:
+            return _ordered(number, Row("mixup", i, j, float(factors[0] / total)))
+    for i, j in pairs:
+        found = _cut(numpy, row, own[i], own[j])
+        if found is not None:
+            return _ordered(number, Row("cutmix", i, j, *found))
+    return None
+
+
+def _ordered(number: int, row: Row) -> Row:
+    """Put the sample of the row's own place first; else the one with the larger share."""
+    swap = row.second == number or (row.first != number and row.weight < 1 / 2)
+    return Row(row.how, row.second, row.first, 1 - row.weight, row.slack) if swap else row
+
+
+def _line(array: Any) -> Any:
+    """Take one channel: what is done to a channel after mixing is then one line for all of it."""
+    part = array[0] if array.ndim == PLANES else array
+    step = max(1, part.size // MOST_ELEMENTS)
+    return part.astype("f8").ravel()[::step]
+
+
+def _off(numpy: Any, y: Any, xs: list[Any]) -> tuple[float, list[float]]:
+    """Fit y = sum of factor * x + constant; returns the largest error and the factors."""
+    mean_y = y.mean()
+    centred = [x - x.mean() for x in xs]
+    matrix = numpy.stack([[float(a @ b) for b in centred] for a in centred])
+    right = [float(a @ (y - mean_y)) for a in centred]
+    size = float(numpy.abs(matrix).max())
+    if size <= SAME or abs(float(numpy.linalg.det(matrix / size))) <= SAME:
+        return math.inf, [0.0] * len(xs)
+    factors = numpy.linalg.solve(matrix, right)
+    rest = y - mean_y - sum(f * a for f, a in zip(factors, centred, strict=True))
+    return float(numpy.abs(rest).max()), [float(f) for f in factors]
+
+
+def _cut(numpy: Any, row: Any, one: Any, other: Any) -> tuple[float, float] | None:
+    """Read a row as part of one and part of another; (share of the first, what is unsure)."""
+    y, a, b = (x.astype("f8") for x in (row, one, other))
+    close = EXACT * float(max(numpy.abs(y).max(), SAME))
+    from_a, from_b = numpy.abs(y - a) <= close, numpy.abs(y - b) <= close
+    if not bool((from_a | from_b).all()):
+        return None
+    sure_a, sure_b = from_a & ~from_b, from_b & ~from_a
+    known = float(sure_a.sum() + sure_b.sum())
+    if not known or not sure_a.any() or not sure_b.any():
+        return None
+    unsure = float((from_a & from_b).mean())
+    return float(sure_a.sum()) / known, unsure

@@ -1,0 +1,119 @@
+"""Some numbers of every array on a sample's way, kept to compare what stood before and after."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from dlcheck.observation import State, Step
+from dlcheck.observers.axes import thinned
+from dlcheck.observers.changes import affine, invented, wraps
+from dlcheck.observers.layout import numbers_of, state_of
+
+MOST_KEPT = 2_000
+MOST_PLANES = 96
+MOST_ELEMENTS = 4_096
+FEWEST_ELEMENTS = 64
+MOST_IDS = 24
+MOST_PLANE = 1_500_000
+FLAT = 2
+BYTE = 256
+PLAIN_MODES = ("1", "L", "P", "I")
+
+
+@dataclasses.dataclass(frozen=True)
+class _Kept:
+    """A State with some of its array's numbers; of a label map all of them."""
+
+    state: State
+    some: Any
+    plane: Any = None
+    picture: Any = None
+
+
+class Pixels:
+    """Describes arrays for a Tracer, and compares them once it is done. One for each run."""
+
+    def __init__(self) -> None:
+        self._kept: dict[int, _Kept] = {}
+        self._planes = 0
+
+    def state(self, value: Any) -> State | None:
+        """Describe an array as `state_of` does, with its ids."""
+        state = state_of(value)
+        if state is None or state.shape is None or len(self._kept) >= MOST_KEPT:
+            return state
+        array = numbers_of(value)
+        if array is None:
+            if getattr(value, "mode", "") in PLAIN_MODES:
+                self._kept[id(state)] = _Kept(state, None, picture=value)
+            return state
+        if array.size < FEWEST_ELEMENTS or array.shape != state.shape:
+            return state
+        kept = self._keep(state, array)
+        self._kept[id(kept.state)] = kept
+        return kept.state
+
+    def _keep(self, state: State, array: Any) -> _Kept:
+        """Copy some of the numbers: the array may change in place."""
+        some = thinned(array, -1, MOST_ELEMENTS).copy()
+        ids = ids_of(array, some)
+        plane = None
+        if ids and self._planes < MOST_PLANES and array.size <= MOST_PLANE:
+            plane = _plane(array)
+            self._planes += plane is not None
+        return _Kept(dataclasses.replace(state, ids=ids), some, plane)
+
+    def told(self, steps: Sequence[Step]) -> tuple[Step, ...]:
+        """Add to each step what the arrays before and after it tell."""
+        return tuple(self._told(step) for step in steps)
+
+    def _told(self, step: Step) -> Step:
+        before = self._decoded(self._kept.get(id(step.before)))
+        after = self._kept.get(id(step.after))
+        if before is None or after is None or after.some is None or before.some is None:
+            return step
+        scale, offset = affine(before.some, after.some, before.state, after.state)
+        facts: dict[str, Any] = {"before": before.state, "scale": scale, "offset": offset}
+        facts["wraps"] = wraps(before.some, after.some, before.state)
+        if before.plane is not None and after.plane is not None:
+            facts["invented"] = invented(before.plane, after.plane)
+        return dataclasses.replace(step, **facts)
+
+    def _decoded(self, kept: _Kept | None) -> _Kept | None:
+        """Read a picture that was not decoded yet when it was described."""
+        if kept is None or kept.picture is None:
+            return kept
+        array = numbers_of(kept.picture)
+        if array is None or array.shape != kept.state.shape or array.size < FEWEST_ELEMENTS:
+            return None
+        low, high, mean = float(array.min()), float(array.max()), float(array.mean(dtype="f8"))
+        state = dataclasses.replace(kept.state, low=low, high=high, mean=mean)
+        return self._keep(state, array)
+
+
+def ids_of(array: Any, some: Any) -> tuple[float, ...]:
+    """List the values of an array, in order; empty for one value or more than 24."""
+    numpy = sys.modules["numpy"]
+    if some.dtype.kind == "b":
+        some = some.view("u1")
+    if array.dtype.kind == "b":
+        array = array.view("u1")
+    if array.dtype.kind == "f" and not bool(numpy.isfinite(array).all()):
+        return ()
+    if len(numpy.unique(some)) > MOST_IDS:
+        return ()
+    if array.dtype == numpy.uint8:
+        found = numpy.flatnonzero(numpy.bincount(array.ravel(), minlength=BYTE))
+    else:
+        found = numpy.unique(array)
+    return tuple(float(x) for x in found) if FLAT <= len(found) <= MOST_IDS else ()
+
+
+def _plane(array: Any) -> Any:
+    """Copy a label map: two axes, others of size one left out; None for other arrays."""
+    numpy = sys.modules["numpy"]
+    flat = numpy.squeeze(array)
+    return flat.astype("f4") if flat.ndim == FLAT else None
