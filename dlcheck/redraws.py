@@ -10,6 +10,7 @@ from dlcheck.observation import Failure, Observation, SampleId, SampleLeaves, Sp
 JOURNEYS = 4
 MOST_REDRAWS = 6
 ODD_ONES = 3
+MOST_TWINS = 2
 
 
 def requests_for(observation: Observation) -> list[dict[str, Any]]:
@@ -23,10 +24,45 @@ def requests_for(observation: Observation) -> list[dict[str, Any]]:
     requests.sort(key=lambda request: not request["chosen"])
     for name, split in observation.splits.items():
         if split.loader is not None:
+            requests += [{"split": name, **one} for one in odd_values(split)]
+    for name, split in observation.splits.items():
+        if split.loader is not None:
             requests.append({"split": name, "batch": usual(split), "chosen": usual(split)})
             if split.role == "eval" and split.loader.kind == "map":
                 requests.append({"split": name, "kind": "twice", "chosen": usual(split)})
     return [request for request in requests if request["chosen"]]
+
+
+def odd_values(split: Split) -> list[dict[str, Any]]:
+    """Ask for samples that hold NaN, one number only, or what another sample holds too.
+
+    Of two that are equal the later one is drawn first: alone it shows what is its own.
+    """
+    fields = split.fields.values()
+    nonfinite = [sample for field in fields for sample in field.nonfinite.at]
+    blank = [sample for field in fields for sample in field.constant.at[:ODD_ONES]]
+    twins = [
+        (ids[-1], ids[0])
+        for contents in split.contents.values()
+        for ids in sorted(contents.seen.values(), key=len, reverse=True)[:MOST_TWINS]
+        if len(ids) > 1
+    ]
+    pairs = [pair[side] for side in (0, 1) for pair in twins]
+    wanted = [*pairs, *nonfinite[:ODD_ONES], *blank[:ODD_ONES]]
+    return drawn_alone(split, list(dict.fromkeys(wanted)))
+
+
+def drawn_alone(split: Split, samples: list[SampleId]) -> list[dict[str, Any]]:
+    """Ask for single samples with no random state; those of a stream worker by worker."""
+    indexes = [sample for sample in samples if isinstance(sample, int)]
+    requests = [{"batch": indexes, "chosen": indexes, "kind": "odd"}] if indexes else []
+    workers = split.loader.num_workers if split.loader else 0
+    for sample in [one for one in samples if isinstance(one, str)][:1]:
+        place = sample.partition("#")[0].removeprefix("w")
+        worker = int(place) if place.isdigit() else None
+        one = {"batch": [sample], "chosen": [sample], "kind": "odd"}
+        requests.append({**one, "worker": worker, "workers": workers})
+    return requests
 
 
 def usual(split: Split) -> list[SampleId]:

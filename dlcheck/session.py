@@ -107,6 +107,8 @@ class Session:
                 guardian.end_session(child.pid)
                 child.wait()
                 relay.join(GRACE)
+                if child.stderr and not relay.is_alive():
+                    child.stderr.close()
                 guardian.remove_segments(pids | {child.pid})
             self._read()
             self._judge_end(child.returncode)

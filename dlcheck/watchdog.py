@@ -22,7 +22,8 @@ from dlcheck.run.scratch import LINUX, read_pulse, stack_signal
 LINE = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<function>.+)$')
 CRASH = re.compile(r"^(Fatal Python error|Windows fatal exception): (?P<what>.*)$", re.MULTILINE)
 STUCK_LIMIT = 4.0
-BUSY_SHARE = 0.5
+# Of one core: low, since a crowded machine gives a process that computes much less than all.
+BUSY_SHARE = 0.1
 BUSY_BYTES = 1 << 20
 MOST_STACKS = 6_000
 PAGE = 4_096

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from dlcheck.observation.contents import Boxes, Contents
 from dlcheck.observation.failures import (
     Failure,
     Frame,
@@ -44,6 +45,7 @@ from dlcheck.observation.tallies import (
     MOST_SHAPES,
     Field,
     Leaf,
+    Runs,
     SampleId,
     Tally,
     merge_tallies,
@@ -58,6 +60,8 @@ __all__ = [
     "MOST_FIELDS",
     "MOST_SHAPES",
     "MOST_STRUCTURES",
+    "Boxes",
+    "Contents",
     "Failure",
     "Field",
     "Frame",
@@ -70,6 +74,7 @@ __all__ = [
     "Opened",
     "Overwrite",
     "Repeat",
+    "Runs",
     "SampleId",
     "SampleLeaves",
     "Split",

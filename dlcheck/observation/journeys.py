@@ -121,6 +121,7 @@ class Journey:
     then at work and what it was given. `reproduced`: whether it came out as the drive saw it
     (None: nothing to compare). `colours`: per image field, the correlation of its channels with
     those of the file, {"rgb": r, "bgr": r}. `mixes`: of the journey of a batch, its mixed rows.
+    `contents`: hashes of the finished arrays, to compare with those in Split.contents.
     """
 
     sample: SampleId
@@ -137,3 +138,4 @@ class Journey:
     seconds: float = 0.0
     note: str = ""
     mixes: tuple[Mix, ...] = ()
+    contents: dict[str, str] = field(default_factory=dict)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from dlcheck.observation.contents import Boxes, Contents
 from dlcheck.observation.failures import Failure
 from dlcheck.observation.journeys import Journey, Step
 from dlcheck.observation.tallies import MOST_SHAPES, Field, SampleId, Tally, merge_tallies
@@ -135,6 +136,8 @@ class Split:
     shared_with: tuple[str, ...] = ()
     overwritten: tuple[Overwrite, ...] = ()
     model_run: ModelRun | None = None
+    contents: dict[str, Contents] = field(default_factory=dict)
+    boxes: dict[str, Boxes] = field(default_factory=dict)
 
     def merge(self, other: Split) -> Split:
         """Join what two processes saw of the split."""
@@ -162,6 +165,8 @@ class Split:
             shared_with=self.shared_with or other.shared_with,
             overwritten=self.overwritten or other.overwritten,
             model_run=self.model_run or other.model_run,
+            contents=merge_known(self.contents, other.contents, MOST_FIELDS),
+            boxes=merge_known(self.boxes, other.boxes, MOST_FIELDS),
         )
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 SampleId = int | str
 EXAMPLES = 3
 MOST_SHAPES = 48
+MOST_VALUES = 64
 
 
 def sample_order(sample: SampleId) -> tuple[bool, int, str]:
@@ -65,8 +66,35 @@ def shape_of(text: str) -> tuple[int, ...] | None:
 
 
 @dataclass(frozen=True)
+class Runs:
+    """How the values of an integer field follow one another inside batches, in drawn order.
+
+    `single` counts the batches that hold one value only, `same` the neighbours that are equal.
+    """
+
+    batches: int = 0
+    single: int = 0
+    pairs: int = 0
+    same: int = 0
+
+    def merge(self, other: Runs) -> Runs:
+        """Add the counts."""
+        return Runs(
+            self.batches + other.batches,
+            self.single + other.single,
+            self.pairs + other.pairs,
+            self.same + other.same,
+        )
+
+
+@dataclass(frozen=True)
 class Field:
-    """All that was seen of one field, over many samples (or many batches)."""
+    """All that was seen of one field, over many samples (or many batches).
+
+    `values` counts the samples that hold each integer, of fields that hold few different ones (of
+    large arrays some hundred elements were read). `constant` counts arrays of many elements
+    that are all equal.
+    """
 
     types: dict[str, Tally] = field(default_factory=dict)
     dtypes: dict[str, Tally] = field(default_factory=dict)
@@ -75,6 +103,9 @@ class Field:
     high: float | None = None
     nonfinite: Tally = Tally()
     grad: Tally = Tally()
+    values: dict[str, Tally] = field(default_factory=dict)
+    constant: Tally = Tally()
+    runs: Runs = Runs()
 
     @property
     def n(self) -> int:
@@ -93,4 +124,7 @@ class Field:
             high=max(highs, default=None),
             nonfinite=self.nonfinite.merge(other.nonfinite),
             grad=self.grad.merge(other.grad),
+            values=merge_tallies(self.values, other.values, MOST_VALUES),
+            constant=self.constant.merge(other.constant),
+            runs=self.runs.merge(other.runs),
         )

@@ -206,7 +206,9 @@ def _bands(axis: Axis, side: int) -> bool:
     Two of its neighbours differ much as any two do. A longer axis than half of the picture's side
     is taken for none: it may be space whose texture hides that.
     """
-    return 2 * axis.size <= side and (axis.near > UNLIKE * axis.far or axis.far <= FLAT)
+    others = [change for lag, change in axis.lags.items() if lag > 1]
+    alike = axis.near <= UNLIKE * sum(others) / max(1, len(others))
+    return 2 * axis.size <= side and (not alike or axis.far <= FLAT)
 
 
 def _depth(axes: list[Axis], spatial: list[int]) -> int:

@@ -6,6 +6,7 @@ from typing import Any
 
 from dlcheck.observation import EXAMPLES, SampleId, sample_order, shape_text
 from dlcheck.observers.describe import Described, Names, describe
+from dlcheck.observers.values import Memory, Values
 
 Signature = tuple[tuple[str, str, str | None, tuple[int, ...] | None], ...]
 CONTAINERS = ("dict", "tuple", "list")
@@ -19,8 +20,9 @@ class SampleCount:
     sample is one walk over its leaves.
     """
 
-    def __init__(self, names: Names = ()) -> None:
+    def __init__(self, names: Names = (), memory: Memory | None = None) -> None:
         self.n = 0
+        self.values = None if memory is None else Values(memory)
         self.names = names
         self.signatures: dict[Signature, list[SampleId]] = {}
         self.ranges: dict[str, list[float]] = {}
@@ -29,8 +31,11 @@ class SampleCount:
 
     def add(self, index: SampleId, sample: Any) -> list[Described]:
         """Describe one sample."""
-        leaves = describe(sample, names=self.names)
+        values = self.values
+        leaves = describe(sample, names=self.names, look=values.look if values else None)
         self.count(index, leaves)
+        if values:
+            values.end(index, leaves)
         return leaves
 
     def count(self, index: SampleId, leaves: list[Described]) -> None:
@@ -86,9 +91,18 @@ class SampleCount:
                 found[key] = {"paths": paths, "seen": tally(indices)}
         return found
 
-    def split(self) -> dict[str, Any]:
-        """Return everything as a part of a Split in JSON."""
-        return {"samples": self.n, "fields": self.fields(), "structures": self.structures()}
+    def split(self, *, drawn: bool = True) -> dict[str, Any]:
+        """Return everything as a part of a Split in JSON.
+
+        `drawn`: the samples came in the order of the user's own sampler.
+        """
+        fields = self.fields()
+        part = {"samples": self.n, "fields": fields, "structures": self.structures()}
+        if self.values is None:
+            return part
+        for path, held in self.values.fields(drawn=drawn).items():
+            fields[path] |= held
+        return part | self.values.split()
 
 
 def tally(indices: list[SampleId], onto: dict[str, Any] | None = None) -> dict[str, Any]:

@@ -47,7 +47,13 @@ def affine(some: Any, other: Any, before: State, after: State) -> tuple[Numbers,
     whole = _line(x.ravel(), y.ravel())
     if whole is None:
         return _by_channel(x, y)
-    return ((whole[0],), (whole[1],)) if _changes(*whole) else ((), ())
+    return _rounded([whole]) if _changes(*whole) else ((), ())
+
+
+def _rounded(lines: list[tuple[float, float]]) -> tuple[Numbers, Numbers]:
+    """Part lines into scales and offsets, without the digits that are noise."""
+    scales = tuple(float(f"{scale:.6g}") for scale, _ in lines)
+    return scales, tuple(round(offset, 6) + 0.0 for _, offset in lines)
 
 
 def _changes(scale: float, offset: float) -> bool:
@@ -80,7 +86,7 @@ def _by_channel(x: Any, y: Any) -> tuple[Numbers, Numbers]:
         lines = [_line(a.ravel(), b.ravel()) for a, b in parts]
         known = [line for line in lines if line is not None]
         if len(known) == size:
-            return tuple(s for s, _ in known), tuple(o for _, o in known)
+            return _rounded(known)
     return (), ()
 
 
@@ -96,7 +102,7 @@ def _by_ends(before: State, after: State) -> tuple[Numbers, Numbers]:
     scale = new_spread / spread
     offset = new_low - scale * low
     fits = abs(scale * mean + offset - new_mean) <= EXACT * new_spread
-    return ((scale,), (offset,)) if fits and _changes(scale, offset) else ((), ())
+    return _rounded([(scale, offset)]) if fits and _changes(scale, offset) else ((), ())
 
 
 def wraps(some: Any, other: Any, before: State) -> float:

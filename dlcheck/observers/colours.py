@@ -8,15 +8,18 @@ contrast or normalisation changes.
 
 from __future__ import annotations
 
-import itertools
 import sys
-from typing import Any
+from typing import Any, NamedTuple
+
+from dlcheck.observers.layout import numbers_of
 
 SIDE = 24
 SMALLEST = 12
 FILE_SIDE = 128
 SCALES = (1.0, 0.93, 0.86, 0.8, 0.73, 0.66, 0.6, 0.54, 0.48, 0.42, 0.37, 0.32, 0.28)
-RATIOS = (1.0, 0.88, 1.14, 0.77, 1.3)
+# Half of what a change of aspect does to each side, tried around the best scales.
+RATIOS = (0.94, 1.07, 0.88, 1.14)
+REFINED = 3
 # Found so well, the search for a better crop ends; found worse than FOUND, it has failed.
 SURE = 0.97
 FOUND = 0.85
@@ -38,12 +41,12 @@ def colour_of(field_array: Any, file_rgb: Any, layout: str) -> dict[str, float]:
     try:
         with numpy.errstate(all="ignore"):
             return _compared(numpy, field_array, file_rgb, layout)
-    except (TypeError, ValueError, IndexError, FloatingPointError):
+    except Exception:  # noqa: BLE001 - what a user's field is made of may refuse anything
         return {}
 
 
 def _compared(numpy: Any, field_array: Any, file_rgb: Any, layout: str) -> dict[str, float]:
-    field = numpy.asarray(field_array).transpose([layout.index(axis) for axis in "HWC"])
+    field = numbers_of(field_array).transpose([layout.index(axis) for axis in "HWC"])
     file = numpy.asarray(file_rgb)
     if field.shape[2] not in (COLOURS, COLOURS + 1) or file.shape[2] != COLOURS:
         return {}
@@ -92,46 +95,41 @@ def _found(numpy: Any, small: Any, file: Any) -> tuple[Any, Any] | None:
     upright = (small, small[:, ::-1])
     over = (small[::-1], small[::-1, ::-1])
     turned = (numpy.rot90(small), numpy.rot90(small, 3))
-    for views, ratios in ((upright, RATIOS), (over, RATIOS[:1]), (turned, RATIOS[:1])):
-        pair = _best(numpy, views, file, ratios)
-        if pair is not None:
-            return pair
+    for views in (upright, over, turned):
+        height, width = views[0].shape[:2]
+        tries = [_fit(numpy, views, file, file.shape[0] / height, file.shape[1] / width)]
+        whole = min(file.shape[0] / height, file.shape[1] / width)
+        tries += [_fit(numpy, views, file, scale * whole, scale * whole) for scale in SCALES]
+        if max(fit.score for fit in tries) < SURE:
+            for near in sorted(tries[1:], key=lambda fit: -fit.score)[:REFINED]:
+                for ratio in RATIOS:
+                    tries.append(_fit(numpy, views, file, near.tall * ratio, near.wide / ratio))
+        best = max(tries, key=lambda fit: fit.score)
+        if best.score > FOUND:
+            return best.view, best.part
     return None
 
 
-def _best(
-    numpy: Any, views: tuple[Any, ...], file: Any, ratios: tuple[float, ...]
-) -> tuple[Any, Any] | None:
-    """Try every window of the file on each view of the field; None where none fits well."""
-    best, pair = FOUND, None
+class _Fit(NamedTuple):
+    """Where a view of the field fits best, one of its pixels being tall x wide of the file."""
+
+    score: float
+    tall: float
+    wide: float
+    view: Any
+    part: Any
+
+
+def _fit(numpy: Any, views: tuple[Any, ...], file: Any, tall: float, wide: float) -> _Fit:
+    """Scale the file and find the view and the place that fit best."""
     rows, columns = views[0].shape[:2]
-    for height, width in _windows(file.shape, rows, columns, ratios):
-        tall = max(rows, round(file.shape[0] * rows / height))
-        wide = max(columns, round(file.shape[1] * columns / width))
-        scaled = _resized(numpy, file, tall, wide)
-        for view in views:
-            score, top, left = _match(numpy, view[..., 1], scaled[..., 1])
-            if score > best:
-                best, pair = score, (view, scaled[top : top + rows, left : left + columns])
-        if best > SURE:
-            break
-    return pair
-
-
-def _windows(
-    file: tuple[int, ...], rows: int, columns: int, ratios: tuple[float, ...]
-) -> list[tuple[float, float]]:
-    """List the sizes a crop may have had in the file: all of it, then ever smaller ones."""
-    height, width = file[:2]
-    out: list[tuple[float, float]] = [(height, width)]
-    aspect = columns / rows
-    largest = min(height, width / aspect)
-    for scale, ratio in itertools.product(SCALES, ratios):
-        high = scale * largest / ratio**0.5
-        wide = scale * largest * aspect * ratio**0.5
-        if high <= height + 1 and wide <= width + 1:
-            out.append((high, wide))
-    return out
+    height, width = round(file.shape[0] / tall), round(file.shape[1] / wide)
+    if height < rows or width < columns:
+        return _Fit(-1.0, tall, wide, None, None)
+    scaled = _resized(numpy, file, height, width)
+    matches = [(*_match(numpy, view[..., 1], scaled[..., 1]), view) for view in views]
+    score, top, left, view = max(matches, key=lambda match: match[0])
+    return _Fit(score, tall, wide, view, scaled[top : top + rows, left : left + columns])
 
 
 def _match(numpy: Any, small: Any, large: Any) -> tuple[float, int, int]:

@@ -11,6 +11,7 @@ import collections
 import contextlib
 import sys
 import types
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from dlcheck.observers.ranges import NOTHING, array_range, finite, scalars_range, tensor_range
@@ -50,19 +51,28 @@ class Described(NamedTuple):
         return self[:4]
 
 
-def describe(value: Any, *, values: bool = True, names: Names = ()) -> list[Described]:
+def describe(
+    value: Any, *, values: bool = True, names: Names = (), look: Look | None = None
+) -> list[Described]:
     """List containers and leaves of a sample in order; with values, the range of each leaf.
 
-    `names` are the user's names for the items of a tuple sample of that length.
+    `names` are the user's names for the items of a tuple sample of that length. `look` is shown
+    each array and tensor with what was found of it.
     """
     out: list[Described] = []
-    _Walk(out, values=values, names=names).visit(value, "", ())
+    _Walk(out, values=values, names=names, look=look).visit(value, "", ())
     return out
 
 
+Look = Callable[[Described, Any], None]
+
+
 class _Walk:
-    def __init__(self, out: list[Described], *, values: bool, names: Names) -> None:
+    def __init__(
+        self, out: list[Described], *, values: bool, names: Names, look: Look | None
+    ) -> None:
         self.out = out
+        self.look = look
         self.names = names
         self.values = values
         torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
@@ -75,13 +85,18 @@ class _Walk:
         if kind in SCALARS:
             self.out.append(scalar(value, kind, path))
         elif self.tensor and issubclass(kind, self.tensor):
-            self.out.append(tensor(value, path, values=self.values))
+            self.keep(tensor(value, path, values=self.values), value)
         elif self.array and issubclass(kind, self.array):
-            self.out.append(array(value, path, values=self.values))
+            self.keep(array(value, path, values=self.values), value)
         elif len(self.out) >= MOST_LEAVES or len(above) >= DEEPEST or id(value) in above:
             self.out.append(Described(path, "cycle" if id(value) in above else "..."))
         else:
             self.inside(value, kind, path, (*above, id(value)))
+
+    def keep(self, leaf: Described, value: Any) -> None:
+        self.out.append(leaf)
+        if self.look is not None:
+            self.look(leaf, value)
 
     def inside(self, value: Any, kind: type[Any], path: str, above: tuple[int, ...]) -> None:
         if kind is tuple or kind is list:

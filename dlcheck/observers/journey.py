@@ -72,9 +72,7 @@ class Tracer:
         try:
             traced.value = function(*args)
         except BaseException as error:  # noqa: BLE001 - the user's exception is data
-            # Without our own frame, which would keep the recorder and all it saw alive.
-            trace = error.__traceback__
-            traced.error = error.with_traceback(trace.tb_next if trace else None)
+            traced.error = error.with_traceback(getattr(error.__traceback__, "tb_next", None))
         finally:
             lost = watching.stop()
             recorder.watch = None
@@ -89,7 +87,11 @@ class Tracer:
             notes.append(f"more than {self._most_steps} steps: those of other samples are left out")
             traced.steps = fewer(traced.steps, self._most_steps)
         traced.note = "; ".join(notes)
-        return traced
+        try:
+            return traced
+        finally:
+            # The frames of a traceback lead back to this one: its variables would live on.
+            del traced, recorder, watching
 
     def _finish(self, traced: Traced, recorder: Recorder) -> None:
         made: dict[str, tuple[int, ...]] = {}

@@ -14,6 +14,9 @@ FEWEST_CLASSES = 2
 CLOSE = 2e-3
 LOOSE = 0.02
 ONE = 1e-3
+WRONG = 0.2
+MOST_MIXED = 3
+LEAST_KEPT = 0.7
 
 
 @dataclass(frozen=True)
@@ -39,8 +42,16 @@ class Target:
         if whole and shape in ((), (1,)) and float(table.min()) >= 0:
             return cls(path, table[:, 0], hard=True)
         vector = len(shape) == 1 and FEWEST_CLASSES <= shape[0] <= MOST_CLASSES
-        inside = float(table.min()) >= -CLOSE and float(table.max()) <= 1 + CLOSE
-        return cls(path, table, hard=False) if vector and inside else None
+        return cls(path, table, hard=False) if vector and _are_labels(table) else None
+
+
+def _are_labels(table: Any) -> bool:
+    """Tell labels, which share a sum or are zeros and ones, from other vectors."""
+    numpy = sys.modules["numpy"]
+    inside = float(table.min()) >= -CLOSE and float(table.max()) <= 1 + CLOSE
+    sums = table.sum(axis=1)
+    alike = float(numpy.abs(sums - 1).max()) <= WRONG and float(numpy.ptp(sums)) <= ONE
+    return inside and (alike or bool(numpy.isin(table, (0, 1)).all()))
 
 
 def judged(
@@ -105,12 +116,21 @@ def _hard(
 
 
 def _classes(target: Target, value: Any) -> bool:
-    """Tell whether the rows of a batch may be the target as vectors of classes."""
+    """Tell whether the rows of a batch may be the target as vectors of classes.
+
+    Of a mixed row two classes or three stand out, the others lie on one level.
+    """
+    numpy = sys.modules["numpy"]
     if value.dtype.kind != "f" or value.shape[1] < FEWEST_CLASSES:
         return False
-    if target.hard:
-        return bool(target.rows.max() < value.shape[1])
-    return bool(value.shape[1] == target.rows.shape[1])
+    if not target.hard:
+        return bool(target.rows.shape[1] == value.shape[1])
+    rows = numpy.sort(value.astype("f8"), axis=1)
+    rest = rows[:, : max(value.shape[1] - FEWEST_CLASSES, 1)]
+    level = float(numpy.ptp(rest, axis=1).max()) <= CLOSE
+    inside = float(rows.min()) >= -CLOSE and float(rows.max()) <= 1 + CLOSE
+    few = value.shape[1] > FEWEST_CLASSES or float(numpy.abs(rows.sum(axis=1) - 1).max()) <= ONE
+    return level and inside and few and bool(target.rows.max() < value.shape[1])
 
 
 def _soft(  # noqa: PLR0913 - one row's images, its target, and the samples' own
@@ -126,10 +146,9 @@ def _soft(  # noqa: PLR0913 - one row's images, its target, and the samples' own
     table = _vectors(numpy, target, value.shape[1])
     wanted = {r: row.weight * table[row.first] + (1 - row.weight) * table[row.second]
               for r, row in rows.items()}  # fmt: skip
-    keep = _smoothing(numpy, wanted, value)
-    if keep is None:
-        return []
-    table = keep * table + (1 - keep) / value.shape[1]
+    if target.hard:
+        keep = _smoothing(numpy, wanted, value)
+        table = keep * table + (1 - keep) / value.shape[1]
     told = []
     for r, row in mixed.items():
         y = value[r].astype("f8")
@@ -154,21 +173,18 @@ def _vectors(numpy: Any, target: Target, classes: int) -> Any:
     return numpy.eye(classes)[target.rows.astype(int)] if target.hard else target.rows
 
 
-def _smoothing(numpy: Any, wanted: Mapping[int, Any], value: Any) -> float | None:
-    """Find the share of the labels that label smoothing kept; None where rows are no labels.
-
-    Each row has a class on top or two: the rest of a smoothed row lies on one level.
-    """
-    found = []
-    for r in wanted:
-        y = value[r].astype("f8")
-        level = float(numpy.sort(y)[: max(len(y) - FEWEST_CLASSES, 1)].mean())
-        found.append(1 - level * len(y) if len(y) > FEWEST_CLASSES else 1.0)
-    keep = float(numpy.median(found))
-    if not 1 / 2 <= keep <= 1 + CLOSE:
-        return None
-    clean = value.astype("f8")
-    return min(keep, 1.0) if float(clean.min()) >= -CLOSE and float(clean.max()) <= FEWEST_CLASSES else None
+def _smoothing(numpy: Any, wanted: Mapping[int, Any], value: Any) -> float:
+    """Find the share of one-hot labels that label smoothing kept; 1 where it fits no row better."""
+    classes = value.shape[1]
+    x = numpy.stack([said - 1 / classes for said in wanted.values()]).ravel()
+    y = numpy.stack([value[r].astype("f8") - 1 / classes for r in wanted]).ravel()
+    keep = float(x @ y / (x @ x)) if float(x @ x) else 1.0
+    fits = float(numpy.abs(y - keep * x).max()) <= LOOSE
+    if not fits:
+        # Rows mixed otherwise than the images: their lowest entries still show the smoothing.
+        lowest = numpy.sort(value.astype("f8"), axis=1)[:, 0] if classes > MOST_MIXED else [0.0]
+        keep = 1 - float(numpy.median(lowest)) * classes
+    return min(keep, 1.0) if keep >= LEAST_KEPT else 1.0
 
 
 def _found(numpy: Any, y: Any, table: Any, row: Any) -> tuple[float | None, int | None]:

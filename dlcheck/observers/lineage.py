@@ -197,7 +197,7 @@ def differs(before: State, after: State) -> bool:
         and _signs(before) == _signs(after)
         and bool(before.nonfinite) == bool(after.nonfinite)
     )
-    return not same or not (_close(before, after, "low") and _close(before, after, "high"))
+    return not (same and all(_close(before, after, name) for name in ("low", "high", "mean")))
 
 
 def _signs(state: State) -> tuple[bool, ...]:

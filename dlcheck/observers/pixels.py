@@ -68,16 +68,21 @@ class Pixels:
 
     def told(self, steps: Sequence[Step]) -> tuple[Step, ...]:
         """Add to each step what the arrays before and after it tell."""
-        return tuple(self._told(step) for step in steps)
+        return tuple(self._told(step, [steps[n].after for n in step.sources]) for step in steps)
 
-    def _told(self, step: Step) -> Step:
-        before = self._decoded(self._kept.get(id(step.before)))
+    def _told(self, step: Step, read: Sequence[State]) -> Step:
         after = self._kept.get(id(step.after))
-        if before is None or after is None or after.some is None or before.some is None:
+        if after is None or after.some is None:
             return step
+        others = [self._decoded(self._kept.get(id(state))) for state in (step.before, *read)]
+        found = [one for one in others if one is not None and one.some is not None]
+        runs_over = max((wraps(o.some, after.some, o.state) for o in found), default=0.0)
+        before = others[0]
+        if before is None or before.some is None:
+            return dataclasses.replace(step, wraps=runs_over)
         scale, offset = affine(before.some, after.some, before.state, after.state)
         facts: dict[str, Any] = {"before": before.state, "scale": scale, "offset": offset}
-        facts["wraps"] = wraps(before.some, after.some, before.state)
+        facts["wraps"] = runs_over
         if before.plane is not None and after.plane is not None:
             facts["invented"] = invented(before.plane, after.plane)
         return dataclasses.replace(step, **facts)

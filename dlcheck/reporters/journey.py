@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from dlcheck.observation import Journey, Split, State, Step, shape_text
 
 HEAD = ("stage", "at", "shape", "dtype", "layout", "range", "ms")
+AT = HEAD.index("at")
 # What a narrow page leaves out, one after the other.
 LEAVE_OUT = ("ms", "range", "dtype", "at")
 MOST_ROWS = 12
 MOST_FIELDS = 3
 WIDEST_STAGE = 28
+NARROW_STAGE = 18
 COLLATED = "batch"
 BROADEST_NUMBER = 1e15
 
@@ -40,9 +43,28 @@ def ways(split: Split) -> list[Way]:
     return [_way(shown, field, finished) for field in largest[:MOST_FIELDS]]
 
 
-def columns(left_out: Sequence[str]) -> list[int]:
-    """Give the places of the columns that stay when some are left out."""
-    return [place for place, name in enumerate(HEAD) if name not in left_out]
+def tables(way: Way) -> Iterator[tuple[str, tuple[str, ...], list[tuple[str, ...]]]]:
+    """Yield (title, head, rows), each narrower than the one before."""
+    yield way.title, HEAD, list(way.rows)
+    file = _commonest_file(way)
+    title = f"{way.title} ({file})" if file else way.title
+    rows = [_narrow(row, file) for row in way.rows]
+    for left_out in range(len(LEAVE_OUT) + 1):
+        kept = [n for n, name in enumerate(HEAD) if name not in LEAVE_OUT[:left_out]]
+        head = tuple(HEAD[n] for n in kept)
+        shown = title if "at" in head else way.title
+        yield shown, head, [tuple(row[n] for n in kept) for row in rows]
+
+
+def _commonest_file(way: Way) -> str:
+    files = Counter(row[AT].rpartition(":")[0] for row in way.rows if row[AT])
+    return files.most_common(1)[0][0] if files else ""
+
+
+def _narrow(row: tuple[str, ...], file: str) -> tuple[str, ...]:
+    """Cut the stage short, and leave out the file that the title names."""
+    stage, at, *rest = row
+    return (_short(stage, NARROW_STAGE), at.removeprefix(file) if file else at, *rest)
 
 
 def _elements(state: State) -> int:
@@ -132,8 +154,8 @@ def _number(value: float) -> str:
     return f"{value:.0f}" if whole else f"{value:.3g}"
 
 
-def _short(text: str) -> str:
-    return text if len(text) <= WIDEST_STAGE else text[: WIDEST_STAGE - 3] + "..."
+def _short(text: str, widest: int = WIDEST_STAGE) -> str:
+    return text if len(text) <= widest else text[: widest - 3] + "..."
 
 
 def _base(place: str) -> str:

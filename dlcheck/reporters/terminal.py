@@ -96,15 +96,20 @@ class _Page:
         """Print an empty line."""
         self._line(Text())
 
-    def table(self, head: tuple[str, ...], rows: list[tuple[str, ...]]) -> bool:
-        """Print a table, or print nothing and return False when it is too wide."""
+    def table(
+        self, head: tuple[str, ...], rows: list[tuple[str, ...]], above: str = "", gap: int = 3
+    ) -> bool:
+        """Print a table, `gap` blanks between columns, or nothing and return False if too wide."""
         rows = [tuple(visible(cell, ascii_only=self.ascii_only) for cell in row) for row in rows]
         columns = list(zip(head, *rows, strict=True))
-        if sum(max(map(cell_len, column)) + 2 for column in columns) + 2 > self.width:
+        widths = [max(map(cell_len, column)) for column in columns]
+        if sum(widths) + gap * (len(widths) - 1) > self.width:
             return False
+        if above:
+            self.say((above, "bold"))
         table = Table(
             box=_ASCII_HEAD if self.ascii_only else SIMPLE_HEAD, show_edge=False,
-            pad_edge=False, padding=(0, 2, 0, 0), header_style="bold",
+            pad_edge=False, padding=(0, gap - 1, 0, 0), header_style="bold",
         )  # fmt: skip
         for title in head:
             table.add_column(title, no_wrap=True)
@@ -178,21 +183,17 @@ def _batch(page: _Page, name: str, split: Split) -> None:
 
 def _journeys(page: _Page, name: str, split: Split) -> None:
     """Print one sample's way; a page too narrow for the table loses columns, then gets a list."""
+    of = f" of {name}" if name else ""
     for way in journey.ways(split):
         page.blank()
-        page.say((way.title, "bold"), f" of {name}" if name else "")
-        if not any(_way_table(page, way, kept) for kept in range(len(journey.LEAVE_OUT) + 1)):
+        tables = journey.tables(way)
+        if not any(page.table(head, rows, title + of, gap=2) for title, head, rows in tables):
+            page.say((way.title + of, "bold"))
             for stage, at, *cells in way.rows:
                 place = (f" {at}", "cyan") if at else ""
                 page.say((stage, "bold"), place, ": ", ", ".join(filter(None, cells)), indent=2)
         if way.parts:
             page.say("* from here on samples differ in size", indent=2)
-
-
-def _way_table(page: _Page, way: journey.Way, left_out: int) -> bool:
-    kept = journey.columns(journey.LEAVE_OUT[:left_out])
-    head = tuple(journey.HEAD[place] for place in kept)
-    return page.table(head, [tuple(row[place] for place in kept) for row in way.rows])
 
 
 def _finding(page: _Page, finding: Finding, observation: Observation) -> None:

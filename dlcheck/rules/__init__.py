@@ -2,6 +2,34 @@
 
 from __future__ import annotations
 
-from dlcheck.rules import colour, layout, pairs, reading, run, shapes, strides
+from dlcheck.rules import (
+    colour,
+    contract,
+    layout,
+    masks,
+    mixing,
+    overflow,
+    pairs,
+    reading,
+    run,
+    scaling,
+    shapes,
+    splits,
+    strides,
+)
 
-__all__ = ["colour", "layout", "pairs", "reading", "run", "shapes", "strides"]
+__all__ = [
+    "colour",
+    "contract",
+    "layout",
+    "masks",
+    "mixing",
+    "overflow",
+    "pairs",
+    "reading",
+    "run",
+    "scaling",
+    "shapes",
+    "splits",
+    "strides",
+]

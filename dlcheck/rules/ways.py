@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -22,6 +23,7 @@ from dlcheck.rules.words import base
 Place = tuple[str | None, int | None]
 
 COLLATED = "batch"
+ALIKE = 1e-5
 SPATIAL = 2
 PLANES = 3
 CHANNEL_COUNTS = frozenset({1, 3, 4})
@@ -63,6 +65,29 @@ def chain(journey: Journey, field: str) -> list[Step]:
     return [step for step in journey.steps if field in step.fields]
 
 
+def own_chain(journey: Journey, field: str) -> list[Step]:
+    """Return the steps that a finished field itself came through, in order.
+
+    `chain` also holds what was read on the same lines; here each step was given what the step
+    before it made.
+    """
+    state = journey.fields.get(field)
+    found: list[Step] = []
+    for step in reversed(chain(journey, field)):
+        if state is not None and _is_same(step.after, state):
+            found.append(step)
+            state = step.before
+    return found[::-1]
+
+
+def _is_same(one: State, other: State) -> bool:
+    """Tell whether two states are of one array; figures may be missing before it was decoded."""
+    if (one.shape, one.dtype) != (other.shape, other.dtype):
+        return False
+    pairs = ((one.low, other.low), (one.high, other.high), (one.mean, other.mean))
+    return all(a is None or b is None or abs(a - b) <= ALIKE * max(1.0, abs(a)) for a, b in pairs)
+
+
 def traced_fields(split: Split) -> list[str]:
     """Return the array fields of any journey, in order."""
     return list(dict.fromkeys(field for journey in ways(split) for field in journey.fields))
@@ -89,10 +114,44 @@ def declared(split: Split, field: str) -> Mapping[str, Any]:
 
 
 def expected(split: Split, field: str) -> Mapping[str, Any]:
-    """Return what the config's `expect:` says of a field."""
+    """Return what the config's `expect:` says of a field, by its name or else by a pattern."""
     expect = split.given.get("expect")
-    said = expect.get(field) if isinstance(expect, Mapping) else None
+    if not isinstance(expect, Mapping):
+        return {}
+    fitting = [field] if field in expect else [name for name in expect if fits(field, name)]
+    said = next((expect[name] for name in fitting), None)
     return said if isinstance(said, Mapping) else {}
+
+
+def fits(field: str, name: str) -> bool:
+    """Tell whether a field's path is the one named, in which `*` stands for anything."""
+    return field == name or ("*" in name and fnmatch.fnmatchcase(field, name))
+
+
+def last_change(split: Split, field: str, what: str) -> tuple[Step | None, Journey | None]:
+    """Find the last step that changed a field's shape, dtype, range or layout, and its journey.
+
+    Axes in another order are no change of shape.
+    """
+    for journey in ways(split):
+        steps = [step for step in chain(journey, field) if changes(step, what)]
+        if field in journey.fields:
+            return (steps[-1] if steps else None), journey
+    return None, None
+
+
+def changes(step: Step, what: str) -> bool:
+    """Tell whether a step changed the shape (axes in any order), dtype, range or layout."""
+    before, after = step.before, step.after
+    if before is None:
+        return True
+    if what == "shape":
+        return sorted(before.shape or ()) != sorted(after.shape or ())
+    if what == "range":
+        return (before.low, before.high) != (after.low, after.high)
+    if what == "layout":
+        return before.layout != after.layout
+    return before.dtype != after.dtype
 
 
 def sample_shapes(split: Split, field: str) -> list[tuple[int, ...]]:

@@ -31,3 +31,8 @@ def some(count: int, ids: Sequence[SampleId]) -> str:
     if not ids:
         return text
     return f"{text}: {ids[0]}" if count == 1 else f"{text}, e.g. {ids[0]}"
+
+
+def number(value: float | None) -> str:
+    """Render a figure in four digits, whole ones without a point."""
+    return "unknown" if value is None else f"{value:.4g}"

@@ -21,6 +21,7 @@ from typing import Any
 from dlcheck.observation import SampleId
 from dlcheck.observers.batches import SampleCount, sample_leaves
 from dlcheck.observers.describe import describe
+from dlcheck.observers.values import Memory
 from dlcheck.run import replay, torch_private
 from dlcheck.run.failures import caller, failure_of, keyed
 from dlcheck.run.fingerprint import fingerprint_of
@@ -46,6 +47,11 @@ class Watch:
         self.made_at: dict[int, tuple[str, int]] = {}
         self.written: BaseException | None = None
         self.depth = threading.local()
+        self.memories: dict[str, Memory] = {}
+
+    def memory(self) -> Memory:
+        """Return what this process has learnt of the current split's fields."""
+        return self.memories.setdefault(self.split, Memory())
 
     def note(self, **part: Any) -> None:
         """Write a part of the current split."""
@@ -203,12 +209,12 @@ class Fetch:
         """Count the samples of a batch, join them as the user does, and write what was seen."""
         if not self.watched:
             return self.collate(data)
-        seen = SampleCount(self.watch.names)
+        seen = SampleCount(self.watch.names, self.watch.memory())
         # What `__getitems__` returns in place of a list may be read only once, or is no samples.
         for index, sample in zip(ids, data if isinstance(data, list | tuple) else (), strict=False):
             seen.add(index, sample)
         self.watch.hooked = True
-        part = seen.split() | {"batch_sizes": {str(len(ids)): {"n": 1, "at": ids[:1]}}}
+        part = seen.split(drawn=not self.watch.spread) | {"batch_sizes": {str(len(ids)): {"n": 1, "at": ids[:1]}}}
         part["samples"] = len(ids)
         if self.watch.spread:
             part |= {"samples": 0, "spread": len(ids), "batch_sizes": {}}

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import dataclasses
 import functools
 import json
 import operator
 import os
+import signal
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -17,16 +19,23 @@ from typing import Any
 from dlcheck.observation import Journey, SampleId, failure_from_json, plain
 from dlcheck.observers.journey import Traced, Tracer
 from dlcheck.observers.layout import state_of
+from dlcheck.observers.mixture import Before
 from dlcheck.observers.openers import Openers, colour_of
+from dlcheck.observers.pixels import Pixels
+from dlcheck.observers.values import contents_of
 from dlcheck.run import replay, torch_private, twice
+from dlcheck.run.facts import length_of
 from dlcheck.run.failures import failure_of, is_user
 from dlcheck.run.fingerprint import fingerprint
+from dlcheck.run.hooks import die_with_parent
 from dlcheck.run.scratch import Scratch
 
 POLL = 0.01
+ALONE = 5.0
 MOST_STREAM = 5_000
 MOST_COLLATED = 8
 ASK = "ask.json"
+Drawn = tuple[SampleId, Any]
 
 
 def start(targets: dict[str, Any], names: dict[str, tuple[str, ...]], scratch: Scratch) -> str:
@@ -55,6 +64,7 @@ class Probe:
         self.names = names
         self.scratch = scratch
         self.openers = Openers(is_user, scratch=scratch.folder)
+        self.written: set[tuple[str, str]] = set()
 
     def serve(self) -> None:
         """Answer until all is answered or the scratch folder is gone."""
@@ -95,6 +105,9 @@ class Probe:
         if request.get("kind") == "twice":
             self.twice(dataset, request)
             return
+        if request.get("kind") == "odd":
+            self.alone(request)
+            return
         draw = self.stream if torch_private.is_iterable_dataset(dataset) else self.indexed
         found = replay.generators(
             dataset=dataset, collate=getattr(target.loader, "collate_fn", None)
@@ -105,15 +118,44 @@ class Probe:
             state = replay.load(Path(self.scratch.folder) / request["state"])
         if state is not None:
             lost = replay.restore(state, found)
-        kept: list[Any] = []
+        kept: list[Drawn] = []
         for sample, call in draw(dataset, request):
             if sample in request["chosen"]:
                 kept += self.journey(sample, call, request, lost, reset=state is not None)
             else:
                 with contextlib.suppress(Exception):
                     call()
-        if "phase" not in request and kept:
-            self.collate(target.loader, kept[:MOST_COLLATED], request)
+        if request.get("kind") is None and "phase" not in request and kept:
+            self.collate(target.loader, kept + self.further(dataset, kept), request)
+
+    def alone(self, request: dict[str, Any]) -> None:
+        """Draw each sample in a fork of its own: what one leaves in a cache reaches no other."""
+        for sample in request["chosen"]:
+            pid = os.fork()
+            if pid == 0:
+                try:
+                    die_with_parent()
+                    self.answer(request | {"kind": "alone", "batch": [sample], "chosen": [sample]})
+                finally:
+                    os._exit(0)
+            if ended(pid, ALONE):
+                self.written.add((request["split"], str(sample)))
+
+    @staticmethod
+    def further(dataset: Any, kept: list[Drawn]) -> list[Drawn]:
+        """Draw a few more samples for a batch, at no regular distance: labels often repeat."""
+        if torch_private.is_iterable_dataset(dataset):
+            return []
+        wanted = MOST_COLLATED - len(kept)
+        length = length_of(dataset) or 0
+        numbers = range(1, wanted + 1) if length else ()
+        places = dict.fromkeys((n * length // wanted + n) % length for n in numbers)
+        found: list[Drawn] = []
+        for place in places:
+            with contextlib.suppress(Exception):
+                if place not in {sample for sample, _ in kept}:
+                    found.append((place, dataset[place]))
+        return found
 
     def twice(self, dataset: Any, request: dict[str, Any]) -> None:
         """Draw samples of an evaluation split again, and write what came out otherwise."""
@@ -158,27 +200,35 @@ class Probe:
         lost: list[str],
         *,
         reset: bool,
-    ) -> list[Any]:
+    ) -> list[Drawn]:
         """Trace one sample and write its journey; returns its value where there is one."""
         self.openers.take()
-        traced = self.tracer(request["split"]).run(call)
+        traced = self.traced(request["split"], call)
         opened = tuple(self.openers.take())
         same: bool | None = None
         if "phase" in request:
             same = self.same(sample, traced, request)
         journey = dataclasses.replace(
             self.told(sample, traced), opened=opened, reproduced=same,
-            note=f"could not restore {', '.join(lost)}" if lost else "",
+            note="; ".join([*[f"could not restore {path}" for path in lost], traced.note]).strip("; "),
             colours=self.colours(traced, opened, self.names.get(request["split"], ())),
+            contents=contents_of(traced.value, self.names.get(request["split"], ())),
         )  # fmt: skip
         if "phase" in request and not reset and same is None:
             journey = dataclasses.replace(journey, reproduced=False)
         self.write(request["split"], journey)
-        return [] if traced.error is not None else [traced.value]
+        return [] if traced.error is not None else [(sample, traced.value)]
 
     def tracer(self, split: str) -> Tracer:
         """Make a tracer for the user's files."""
         return Tracer(state_of, is_user, names=self.names.get(split, ()))
+
+    def traced(self, split: str, function: Callable[..., Any], *args: Any) -> Traced:
+        """Run under a tracer that also compares the numbers before and after each step."""
+        pixels = Pixels()
+        traced = Tracer(pixels.state, is_user, names=self.names.get(split, ())).run(function, *args)
+        traced.steps = pixels.told(traced.steps)
+        return traced
 
     @staticmethod
     def told(sample: SampleId, traced: Traced) -> Journey:
@@ -196,6 +246,7 @@ class Probe:
             failed_parameters=traced.failed_parameters,
             failed_state=traced.failed_state,
             seconds=round(traced.seconds, 6),
+            note=traced.note,
         )
 
     @staticmethod
@@ -227,20 +278,44 @@ class Probe:
                     break
         return found
 
-    def collate(self, loader: Any, samples: list[Any], request: dict[str, Any]) -> None:
-        """Trace the user's own collate function over a few samples."""
+    def collate(self, loader: Any, drawn: list[Drawn], request: dict[str, Any]) -> None:
+        """Trace the user's own collate function over a few samples, and see what it mixes."""
         collate = getattr(loader, "collate_fn", None)
         if collate is None or getattr(loader, "batch_size", None) is None:
             return
-        if collate is torch_private.default_collate() or len(samples) < 2:  # noqa: PLR2004
+        if collate is torch_private.default_collate() or len(drawn) < 2:  # noqa: PLR2004
             return
-        traced = self.tracer(request["split"]).run(collate, samples)
-        self.write(request["split"], self.told("batch", traced))
+        ids, samples = [sample for sample, _ in drawn], [value for _, value in drawn]
+        before = Before(samples, ids, self.names.get(request["split"], ()))
+        traced = self.traced(request["split"], collate, samples)
+        journey = self.told("batch", traced)
+        if traced.error is None:
+            mixes = before.watched(lambda: collate(copy.deepcopy(samples)), traced.value)
+            journey = dataclasses.replace(journey, mixes=mixes)
+        self.write(request["split"], journey)
 
     def write(self, split: str, journey: Journey) -> None:
-        """Hand a journey to the parent."""
+        """Hand a journey to the parent; the first one of a sample counts."""
+        key = (split, str(journey.sample))
+        if key in self.written:
+            return
+        self.written.add(key)
         part = {"journeys": {str(journey.sample): plain(journey)}}
         self.scratch.write(obs={"splits": {split: part}})
+
+
+def ended(pid: int, seconds: float) -> bool:
+    """Wait for a process of ours to end by itself; else end it."""
+    limit = time.monotonic() + seconds
+    while time.monotonic() < limit:
+        done, status = os.waitpid(pid, os.WNOHANG)
+        if done:
+            return status == 0
+        time.sleep(POLL / 2)
+    with contextlib.suppress(OSError):
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+    return False
 
 
 def leaves_with_values(value: Any, names: tuple[str, ...]) -> list[tuple[str, Any]]:

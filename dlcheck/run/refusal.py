@@ -53,9 +53,10 @@ def run_model(node: Any, leaves: list[Described], *, stepped: bool = False) -> M
     shaped = first_input(leaves)
     if shaped is None:
         return ModelRun(reason="the batch holds no array that a model could take")
-    given = {"field": shaped.path, "dtype": shaped.dtype or "", "shape": tuple(shaped.shape or ())}
+    shape = tuple(shaped.shape or ())
+    given: dict[str, Any] = {"field": shaped.path, "dtype": shaped.dtype or "", "shape": shape}
     if stepped:
-        return ModelRun(**given, reason="the config's step feeds the model, and may prepare the batch")
+        return ModelRun(**given, reason="the step feeds the model, and may prepare the batch")
     if not (shaped.dtype or "").startswith(("float", "bfloat")):
         return ModelRun(**given, reason=f"a {shaped.dtype} batch may yet be cast on the device")
     try:

@@ -62,7 +62,7 @@ def _sources() -> Iterator[tuple[Any, str]]:
         if isinstance(file := getattr(module, "__file__", None), str) and is_user(file)
     ]
     for module in mine[:MOST_FILES]:
-        path = Path(module.__file__)
+        path = Path(str(module.__file__))
         with contextlib.suppress(OSError, UnicodeDecodeError):
             if path.suffix == ".py" and path.stat().st_size <= MOST_BYTES:
                 source = path.read_text(encoding="utf-8")

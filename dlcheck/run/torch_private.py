@@ -77,7 +77,7 @@ def worker_number() -> int | None:
 @contextlib.contextmanager
 def as_worker(number: int | None, workers: int, dataset: Any) -> Iterator[None]:
     """Let get_worker_info() answer as in that worker; in the main process for None."""
-    module = importlib.import_module("torch.utils.data._utils.worker")
+    module: Any = importlib.import_module("torch.utils.data._utils.worker")
     before = getattr(module, "_worker_info", None)
     if number is not None and workers:
         module._worker_info = module.WorkerInfo(  # noqa: SLF001

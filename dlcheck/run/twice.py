@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import functools
 import sys
 import time
 from collections.abc import Callable, Iterable
@@ -21,7 +23,10 @@ Trace = Callable[[Callable[[], Any]], Any]
 
 
 def repeats(
-    samples: Iterable[SampleId], draw: Callable[[SampleId], Any], trace: Trace, names: tuple[str, ...]
+    samples: Iterable[SampleId],
+    draw: Callable[[SampleId], Any],
+    trace: Trace,
+    names: tuple[str, ...],
 ) -> list[Repeat]:
     """Draw each sample until it comes out otherwise, `DRAWS` times at most.
 
@@ -34,12 +39,11 @@ def repeats(
             break
         with contextlib.suppress(Exception):
             found += _repeat(sample, draw, deadline, names)
-    differing = [n for n, one in enumerate(found) if one.fields]
-    for number in differing[:1]:
-        one = found[number]
-        step = _parting_step(lambda: draw(one.sample), trace, one.fields)
-        found[number] = Repeat(one.sample, one.draws, one.fields, step)
-    return found
+    told = next((one for one in found if one.fields), None)
+    if told is None:
+        return found
+    step = _parting_step(functools.partial(draw, told.sample), trace, told.fields)
+    return [dataclasses.replace(one, step=step) if one is told else one for one in found]
 
 
 def _repeat(
@@ -53,9 +57,7 @@ def _repeat(
     return []
 
 
-def _parting_step(
-    draw: Callable[[], Any], trace: Trace, fields: Iterable[str]
-) -> Step | None:
+def _parting_step(draw: Callable[[], Any], trace: Trace, fields: Iterable[str]) -> Step | None:
     """Trace the sample until two ways part; returns the first step that made another array.
 
     A step that was given the same and made something else is the random one.
@@ -133,7 +135,9 @@ def _arrays(sample: Any, names: tuple[str, ...]) -> dict[str, Any]:
     return found
 
 
-def _collect(value: Any, path: str, names: tuple[str, ...], found: dict[str, Any], depth: int) -> None:
+def _collect(
+    value: Any, path: str, names: tuple[str, ...], found: dict[str, Any], depth: int
+) -> None:
     array = as_array(value)
     if array is not None:
         if array.size > 1:

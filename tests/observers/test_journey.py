@@ -829,7 +829,7 @@ def test_arrays_die_when_they_would() -> None:
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_nothing_is_kept_alive_after_the_trace(fails: bool) -> None:
+def test_nothing_is_kept_alive_after_the_trace(*, fails: bool) -> None:
     kept: list[Any] = []
 
     def sample() -> Any:

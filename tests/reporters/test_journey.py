@@ -8,7 +8,7 @@ from rich.cells import cell_len
 
 from dlcheck.findings import Report
 from dlcheck.observation import Failure, Frame, Journey, Observation, Split, State, Step
-from dlcheck.reporters.journey import HEAD, LEAVE_OUT, MOST_ROWS, Way, columns, ways
+from dlcheck.reporters.journey import HEAD, MOST_ROWS, Way, tables, ways
 from dlcheck.reporters.terminal import render
 
 ARRAY = State("ndarray", "uint8", (88, 101, 3), "HWC", 0, 255)
@@ -142,18 +142,24 @@ def test_at_80_columns_every_column_is_there() -> None:
     assert head.split() == list(HEAD)
 
 
-def test_at_40_columns_stage_and_shape_remain() -> None:
+def test_a_narrower_table_names_the_file_once() -> None:
+    wide, narrow, *_ = tables(only(way()))
+    assert [row[1] for row in wide[2]] == ["data.py:40", "data.py:43", "data.py:43"]
+    assert narrow[0] == "the way of sample 3, image (data.py)"
+    assert [row[1] for row in narrow[2]] == [":40", ":43", ":43"]
+
+
+def test_at_40_columns_stage_line_shape_and_layout_remain() -> None:
     lines = page(way(), width=40).splitlines()
     head = next(line for line in lines if line.startswith("stage"))
-    assert (
-        head.split()
-        == [HEAD[place] for place in columns(LEAVE_OUT)]
-        == [
-            "stage",
-            "shape",
-            "layout",
-        ]
-    )
+    assert head.split() == ["stage", "at", "shape", "layout"]
+
+
+@pytest.mark.parametrize("width", [40, 52, 60, 66, 71, 80, 96])
+def test_no_cell_is_cut_by_the_page(width: int) -> None:
+    text = page(way(), width=width)
+    assert "\N{HORIZONTAL ELLIPSIS}" not in text
+    assert "3x64x64" in text
 
 
 def test_a_page_too_narrow_for_a_table_gets_a_list() -> None:

@@ -67,7 +67,7 @@ LOADERS = {
     "subset of __getitems__": lambda: DataLoader(Subset(Many(), [3, 1, 2]), batch_size=2),
     "map, no batches": lambda: DataLoader(Map(), batch_size=None),
     "dataset makes the batches": lambda: DataLoader(
-        ByBatch(), batch_size=None, sampler=BatchSampler(SequentialSampler(range(11)), 4, False)
+        ByBatch(), batch_size=None, sampler=BatchSampler(SequentialSampler(range(11)), 4, drop_last=False)
     ),
     "stream": lambda: DataLoader(Stream(), batch_size=4),
     "stream, workers": lambda: DataLoader(Stream(), batch_size=2, num_workers=2),
@@ -95,10 +95,10 @@ def test_hooked_fetcher_gives_the_batches_of_torchs_own(
 
 def test_fetchers_are_built_and_called_as_the_hooks_expect() -> None:
     module = torch_private.fetch_module()
-    fetcher = module._MapDatasetFetcher(Map(), True, tuple, False)
+    fetcher = module._MapDatasetFetcher(Map(), True, tuple, False)  # noqa: FBT003 - as torch calls it
     assert (fetcher.auto_collation, fetcher.collate_fn, fetcher.drop_last) == (True, tuple, False)
     assert len(fetcher.fetch([1, 2])) == 2
-    stream = module._IterableDatasetFetcher(Stream(), True, tuple, False)
+    stream = module._IterableDatasetFetcher(Stream(), True, tuple, False)  # noqa: FBT003
     assert stream.ended is False
     assert next(stream.dataset_iter) == 0
 

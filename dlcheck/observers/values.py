@@ -1,0 +1,250 @@
+"""What samples hold, cheaply: hashes of their arrays, the ids of integer fields, their boxes.
+
+Of each array some hundred elements are read, on one thread, without touching the user's
+storage; what was learnt of a field once (too many different numbers to be ids) is remembered.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import math
+import sys
+from typing import Any
+
+from dlcheck.observation import EXAMPLES, SampleId, sample_order
+from dlcheck.observation.contents import MOST_CONTENTS, MOST_EQUAL
+from dlcheck.observers.boxes import BoxCount, may_be_boxes
+from dlcheck.observers.describe import Described, Names, describe
+from dlcheck.run.torch_private import plain_tensors
+
+READ = 512
+FEWEST = 256
+MOST_IDS = 64
+HASHED = 2
+DIGEST = 6
+SPACE = 1 << (8 * DIGEST)
+WHOLE = frozenset(
+    {"int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"}
+)  # fmt: skip
+
+
+class Memory:
+    """What one process has learnt of a split's fields, from its first batch to its last."""
+
+    def __init__(self) -> None:
+        self.many: set[str] = set()
+        self.hashed: dict[str, int] = {}
+
+    def keeps(self, path: str, key: str) -> bool:
+        """Tell whether a hash belongs to the smallest that are kept of a field."""
+        count = self.hashed[path] = self.hashed.get(path, 0) + 1
+        return count <= MOST_CONTENTS or int(key, 16) < SPACE * MOST_CONTENTS // count
+
+
+class Values:
+    """Collects, sample by sample, what a batch's samples hold."""
+
+    def __init__(self, memory: Memory) -> None:
+        self.memory = memory
+        self.held: list[tuple[int, str, Any]] = []
+        self.boxlike: list[tuple[str, Any]] = []
+        self.ids: dict[str, dict[str, list[SampleId]]] = {}
+        self.constant: dict[str, list[SampleId]] = {}
+        self.contents: dict[str, dict[str, list[SampleId]]] = {}
+        self.series: dict[str, list[int]] = {}
+        self.boxes = BoxCount()
+        self.found: dict[str, set[int]] = {}
+
+    def look(self, leaf: Described, value: Any) -> None:
+        """Take note of an array or tensor of the sample that is being described."""
+        shape = leaf.shape
+        if shape is None:
+            return
+        size = math.prod(shape)
+        if size >= FEWEST:
+            self.held.append((size, leaf.path, value))
+        if may_be_boxes(leaf):
+            self.boxlike.append((leaf.path, value))
+        if leaf.dtype in WHOLE and shape and leaf.path not in self.memory.many and size:
+            if leaf.low == leaf.high and leaf.low is not None:
+                self.found[leaf.path] = {int(leaf.low)}
+            else:
+                self.found[leaf.path] = distinct(value)
+
+    def end(self, index: SampleId, leaves: list[Described]) -> None:
+        """Count what was noted of a sample."""
+        for leaf in leaves:
+            low, shape = leaf.low, leaf.shape
+            if low is None or low != leaf.high:
+                continue
+            if not shape and low.is_integer() and _whole(leaf):
+                self.series.setdefault(leaf.path, []).append(int(low))
+                self.found[leaf.path] = {int(low)}
+            elif shape and leaf.dtype and not leaf.nonfinite and math.prod(shape) >= FEWEST:
+                self.constant.setdefault(leaf.path, []).append(index)
+        for path, ids in self.found.items():
+            self.count(path, ids, index)
+        self.hash(index)
+        if self.boxlike:
+            self.boxes.add(index, self.boxlike, leaves)
+        self.found, self.held, self.boxlike = {}, [], []
+
+    def count(self, path: str, ids: set[int], index: SampleId) -> None:
+        """Count the ids of one field of one sample, as long as they are few."""
+        if path in self.memory.many:
+            return
+        known = self.ids.setdefault(path, {})
+        for one in ids:
+            known.setdefault(str(one), []).append(index)
+        if len(known) > MOST_IDS:
+            self.memory.many.add(path)
+
+    def hash(self, index: SampleId) -> None:
+        """Hash the largest arrays of a sample."""
+        held = self.held
+        if len(held) > 1:
+            # Label maps are equal rightly, and the images beside them tell more.
+            kept = [one for one in held if not 0 < len(self.found.get(one[1], ())) <= MOST_IDS]
+            held = sorted(kept or held, key=lambda one: -one[0])
+        for _, path, value in held[:HASHED]:
+            key = content_of(value)
+            if key is not None and self.memory.keeps(path, key):
+                self.contents.setdefault(path, {}).setdefault(key, []).append(index)
+
+    def fields(self, *, drawn: bool) -> dict[str, dict[str, Any]]:
+        """Return what belongs to each Field, in JSON; of series drawn as the loader draws them."""
+        found: dict[str, dict[str, Any]] = {}
+        for path, ids in self.ids.items():
+            some = list(ids.items())[: MOST_IDS + 1]
+            found.setdefault(path, {})["values"] = {key: _tally(at) for key, at in some}
+        for path, indices in self.constant.items():
+            found.setdefault(path, {})["constant"] = _tally(indices)
+        for path, series in self.series.items() if drawn else ():
+            if len(series) > 1 and path not in self.memory.many:
+                pairs = list(zip(series, series[1:], strict=False))
+                found.setdefault(path, {})["runs"] = {
+                    "batches": 1, "single": int(len(set(series)) == 1),
+                    "pairs": len(pairs), "same": sum(a == b for a, b in pairs),
+                }  # fmt: skip
+        return found
+
+    def split(self) -> dict[str, Any]:
+        """Return what belongs to the Split, in JSON."""
+        part: dict[str, Any] = {}
+        if self.contents:
+            part["contents"] = {
+                path: {
+                    "n": sum(map(len, seen.values())),
+                    "seen": {
+                        key: sorted(set(at), key=sample_order)[:MOST_EQUAL]
+                        for key, at in seen.items()
+                    },
+                }
+                for path, seen in self.contents.items()
+            }
+        if self.boxes.found:
+            part["boxes"] = self.boxes.found
+        return part
+
+
+def _whole(leaf: Described) -> bool:
+    return leaf.type == "int" if leaf.dtype is None else leaf.dtype in WHOLE
+
+
+def _tally(indices: list[SampleId]) -> dict[str, Any]:
+    return {"n": len(indices), "at": sorted(set(indices), key=sample_order)[:EXAMPLES]}
+
+
+def contents_of(value: Any, names: Names) -> dict[str, str]:
+    """Hash the arrays of a finished sample, by field."""
+    found: dict[str, str] = {}
+
+    def look(leaf: Described, array: Any) -> None:
+        if leaf.shape is not None and math.prod(leaf.shape) >= FEWEST:
+            key = content_of(array)
+            if key is not None:
+                found[leaf.path] = key
+
+    describe(value, values=False, names=names, look=look)
+    return found
+
+
+def content_of(value: Any) -> str | None:
+    """Hash shape, dtype and some hundred elements of an array; None where none are to be had.
+
+    Arrays with another order in memory have another hash.
+    """
+    with contextlib.suppress(Exception):  # storage that is not there, or a subclass's refusal
+        some, shape, name = _some(value)
+        if some is not None:
+            look = f"{name}{tuple(shape)}".encode()
+            return hashlib.blake2b(some.tobytes() + look, digest_size=DIGEST).hexdigest()
+    return None
+
+
+def distinct(value: Any) -> set[int]:
+    """Return the different integers among some hundred elements; of fewer, among all."""
+    with contextlib.suppress(Exception):
+        some, _, _ = _some(value)
+        if some is not None:
+            return set(some.tolist())
+    return set()
+
+
+def _some(value: Any) -> tuple[Any, Any, Any]:
+    """Copy some hundred elements, evenly spread, as an array of their own."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(value, torch.Tensor):
+        with plain_tensors():
+            return _of_tensor(torch, value)
+    array = sys.modules["numpy"].asarray(value)
+    if array.dtype.kind not in "iufbc":
+        return None, (), ""
+    line = array if array.flags.c_contiguous else array.T
+    if line.flags.c_contiguous:
+        flat = line.reshape(-1)
+        return flat[:: _step(flat.size)], array.shape, array.dtype
+    return _cut(array), array.shape, array.dtype
+
+
+def _of_tensor(torch: Any, value: Any) -> tuple[Any, Any, Any]:
+    if value.device.type != "cpu" or value.layout != torch.strided:
+        return None, (), ""
+    plain = value.detach() if value.requires_grad else value
+    size = plain.numel()
+    step = _step(size)
+    if plain.is_contiguous() or _dense(plain):
+        count = (size + step - 1) // step
+        some = torch.as_strided(plain, (count,), (step,), plain.storage_offset()).clone()
+    else:
+        some = _cut(plain).clone()
+    if some.dtype == torch.bfloat16:
+        some = some.view(torch.int16)
+    return some.numpy(), value.shape, value.dtype
+
+
+def _dense(plain: Any) -> bool:
+    """Tell whether the elements lie without a gap, in whatever order of axes."""
+    step = 1
+    for stride, length in sorted(zip(plain.stride(), plain.shape, strict=True)):
+        if length > 1 and stride != step:
+            return False
+        step *= length
+    return True
+
+
+def _cut(array: Any) -> Any:
+    """Take some of every axis, most of the last."""
+    spare = READ
+    parts = []
+    for length in reversed(array.shape):
+        wanted = max(1, min(length, 16 if spare > MOST_IDS else spare))
+        parts.append(slice(None, None, max(1, length // wanted)))
+        spare = max(1, spare // wanted)
+    return array[tuple(reversed(parts))]
+
+
+def _step(size: int) -> int:
+    """Step to some hundred of `size` elements; odd, so that it meets every column."""
+    return size // READ | 1 if size > READ else 1

@@ -1,0 +1,48 @@
+"""Drive the photos once, watched or bare, and print the CPU seconds of this process and workers."""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+import tempfile
+import time
+
+
+def seconds() -> float:
+    total = 0.0
+    for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN):
+        used = resource.getrusage(who)
+        total += used.ru_utime + used.ru_stime
+    return total
+
+
+def bare(loader: object) -> None:
+    for _ in loader:  # type: ignore[attr-defined]
+        pass
+
+
+def watched(loader: object) -> None:
+    from dlcheck.run.drive import Drive, Plan
+    from dlcheck.run.target import Target
+
+    target = Target(loader, loader.dataset)  # type: ignore[attr-defined]
+    drive = Drive(WATCH, target, Plan(3600.0, len(loader.dataset), 0))  # type: ignore[attr-defined]
+    assert drive.epoch(0, float("inf"))
+
+
+if __name__ == "__main__":
+    from pipelines import make_photos
+
+    if sys.argv[1] == "watched":
+        from dlcheck.run.hooks import Watch, install
+        from dlcheck.run.scratch import Scratch
+
+        WATCH = Watch(Scratch(tempfile.mkdtemp(prefix="dlcheck-bench-")))
+        WATCH.scratch.begin()
+        install(WATCH)
+    loader = make_photos()
+    loader.dataset[0]
+    cpu, wall = seconds(), time.perf_counter()
+    (watched if sys.argv[1] == "watched" else bare)(loader)
+    json.dump({"cpu": seconds() - cpu, "wall": time.perf_counter() - wall}, sys.stdout)

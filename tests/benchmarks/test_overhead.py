@@ -1,0 +1,59 @@
+"""Watching costs at most a twentieth of the CPU time of a realistic pipeline."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.benchmark
+
+SCRIPT = Path(__file__).parent / "drive_once.py"
+PAIRS, SECONDS = 21, 5.0
+MOST = 1.05
+
+
+def once(kind: str, environment: dict[str, str]) -> float:
+    """CPU seconds of one epoch in a fresh process, its workers included."""
+    command = [sys.executable, str(SCRIPT), kind]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return float(json.loads(done.stdout)["cpu"])
+
+
+def ratios(first: str, second: str, pairs: int, environment: dict[str, str]) -> list[float]:
+    """Ratios of second to first, the order turned round from pair to pair."""
+    found = []
+    for number in range(pairs):
+        order = (first, second) if number % 2 else (second, first)
+        took = [once(kind, environment) for kind in order]
+        found.append(took[1] / took[0] if number % 2 else took[0] / took[1])
+    return found
+
+
+def spread(values: list[float]) -> str:
+    low, middle, high = statistics.quantiles(values, n=4) if len(values) > 1 else values * 3
+    return f"{middle:.3f} (quartiles {low:.3f} to {high:.3f})"
+
+
+@pytest.mark.parametrize("workers", [2, 0])
+def test_overhead(
+    workers: int, environment: dict[str, str], quick: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pairs, seconds = (5, 2.0) if quick else (PAIRS, SECONDS)
+    environment = environment | {"DLCHECK_BENCH_WORKERS": str(workers)}
+    trial = environment | {"DLCHECK_BENCH_SAMPLES": "200"}
+    a_sample = once("bare", trial) / 200
+    environment["DLCHECK_BENCH_SAMPLES"] = str(int(seconds / a_sample) + 1)
+    watched = ratios("bare", "watched", pairs, environment)
+    same = ratios("bare", "bare", pairs, environment)
+    with capsys.disabled():
+        print(
+            f"\n{workers} workers, {pairs} pairs of {seconds:.0f} CPU s: watched/bare "
+            f"{spread(watched)}, bare/bare {spread(same)}, {1e6 * a_sample:.0f} us a sample"
+        )
+    assert statistics.median(watched) <= MOST + max(0.0, statistics.median(same) - 1)
