@@ -204,6 +204,8 @@ def _run(command: str, arguments: Sequence[str], options: dict[str, Any]) -> int
     for format_, file in outputs:
         _write(file, _rendered(report, format_, width=FILE_WIDTH))
     _show(report, options)
+    if options["images"]:
+        _say_of_pictures(outcome.observation, options["images"])
     if outcome.signal is not None:
         return 128 + outcome.signal
     incomplete = report.verdict == "incomplete" and options["fail_on_incomplete"]
@@ -237,6 +239,7 @@ def _job(command: str, loaded: Config, options: dict[str, Any]) -> Job:
         hang_after=options["hang_after"],
         split=options["split"],
         quiet=options["quiet"],
+        images=str(options["images"]) if options["images"] else None,
     )
 
 
@@ -314,6 +317,14 @@ def _check_writable(file: Path) -> None:
 
 def _write(file: Path, text: str) -> None:
     file.write_text(text, encoding="utf-8", newline="\n")
+
+
+def _say_of_pictures(seen: Observation, folder: Path) -> None:
+    """Say on stderr which pictures were written, and what there was none of."""
+    count = len(seen.settings.get("pictures") or ())
+    missing = seen.settings.get("pictures_missing")
+    files = f"{count} picture{'' if count == 1 else 's'} in {folder}"
+    streams.complain(files + (f" ({missing})" if missing else ""))
 
 
 def _rendered(report: Report, format_: str, **look: Any) -> str:

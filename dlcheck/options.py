@@ -52,6 +52,21 @@ def _save(_ctx: click.Context, _param: click.Parameter, value: str | None) -> Pa
     return _absolute(value) if value else None
 
 
+def _folder(_ctx: click.Context, _param: click.Parameter, value: str | None) -> Path | None:
+    """Make the folder now: a run may take minutes."""
+    if not value:
+        return None
+    folder = _absolute(value)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        writable = os.access(folder, os.W_OK)
+    except (OSError, ValueError):
+        writable = False
+    if not writable:
+        raise click.BadParameter(f"{value!r} is no folder that can be written to")
+    return folder
+
+
 def _absolute(file: str) -> Path:
     return Path(file).expanduser().absolute()
 
@@ -120,6 +135,10 @@ _COMMON: list[Callable[[Any], Any]] = [
         "--output", callback=_outputs, multiple=True, metavar="FILE",
         help="Write the report to FILE too, in the format of its suffix (.json, .txt) or as in "
         "json:FILE. May be repeated.",
+    ),
+    click.option(
+        "--images", callback=_folder, metavar="DIR",
+        help="Write contact sheets (PNG) there: a row a stage, the batch as the model sees it.",
     ),
     click.option(
         "--save", callback=_save, metavar="RUN.json",

@@ -10,11 +10,15 @@ from dlcheck.observation import Failure, Observation, SampleId, SampleLeaves, Sp
 JOURNEYS = 4
 MOST_REDRAWS = 6
 ODD_ONES = 3
+MOST_GUILTY = 8
 MOST_TWINS = 2
 
 
-def requests_for(observation: Observation) -> list[dict[str, Any]]:
-    """List the requests of a run, failed samples first, as JSON for the probe."""
+def requests_for(observation: Observation, *, images: str | None = None) -> list[dict[str, Any]]:
+    """List the requests of a run, failed samples first, as JSON for the probe.
+
+    With `images` the probe is told to wait for `pictures_for` as well.
+    """
     requests: list[dict[str, Any]] = []
     for name, split in observation.splits.items():
         if split.loader is None:
@@ -30,7 +34,40 @@ def requests_for(observation: Observation) -> list[dict[str, Any]]:
             requests.append({"split": name, "batch": usual(split), "chosen": usual(split)})
             if split.role == "eval" and split.loader.kind == "map":
                 requests.append({"split": name, "kind": "twice", "chosen": usual(split)})
-    return [request for request in requests if request["chosen"]]
+    requests = [request for request in requests if request["chosen"]]
+    return [*requests, {"kind": "more"}] if requests and images is not None else requests
+
+
+def pictures_for(observation: Observation, folder: str) -> list[dict[str, Any]]:
+    """Ask for contact sheets of each split, its guilty samples among them, in a folder."""
+    requests = []
+    for name, split in observation.splits.items():
+        if split.loader is None:
+            continue
+        fields = split.given.get("fields")
+        requests.append({
+            "split": name, "kind": "pictures", "folder": folder, "chosen": usual(split),
+            "guilty": guilty(observation, name),
+            "fields": fields if isinstance(fields, dict) else {},
+        })  # fmt: skip
+    return requests
+
+
+def guilty(observation: Observation, split: str) -> dict[str, str]:
+    """Name the samples that findings speak of, each with the first rule that does."""
+    import dlcheck.rules  # noqa: F401 - fills the registry
+    from dlcheck.findings import judge
+
+    accused: dict[str, str] = {}
+    for finding in judge(observation)[0]:
+        if (finding.where.split or "") != split:
+            continue
+        listed = finding.evidence.get("samples")
+        samples = [finding.where.sample, *(listed if isinstance(listed, list) else [])]
+        for sample in samples[: 1 + ODD_ONES]:
+            if isinstance(sample, int):
+                accused.setdefault(str(sample), finding.rule)
+    return dict(list(accused.items())[:MOST_GUILTY])
 
 
 def odd_values(split: Split) -> list[dict[str, Any]]:

@@ -23,7 +23,7 @@ from dlcheck import guardian
 from dlcheck.config import Config, UserError, locate
 from dlcheck.observation import Failure, Observation, Split, failure_from_json
 from dlcheck.progress import Progress
-from dlcheck.redraws import requests_for
+from dlcheck.redraws import pictures_for, requests_for
 from dlcheck.run.scratch import read_pulse
 from dlcheck.watchdog import Watchdog, crash_stacks
 
@@ -58,6 +58,7 @@ class Job:
     hang_after: float = 30.0
     split: str | None = None
     quiet: bool = False
+    images: str | None = None
 
 
 @dataclass(frozen=True)
@@ -101,6 +102,7 @@ class Session:
             try:
                 self._follow(child)
                 self._explain()
+                self._draw()
             finally:
                 self.progress.close()
                 pids = guardian.processes_of(str(self.scratch))
@@ -190,14 +192,18 @@ class Session:
         """Ask for journeys and redraws, once."""
         if self.probe or self.signal is not None:
             return
-        requests = requests_for(self.observation)
+        requests = requests_for(self.observation, images=self.job.images)
         there = self.observation.settings.get("probe") == ""
         self.probe = "asked" if requests and there else "none"
         if self.probe == "asked":
-            self.patience = time.monotonic() + max(PROBE_TIME, self.job.hang_after)
-            path = self.scratch / "ask.tmp"
-            path.write_text(json.dumps(requests), encoding="utf-8")
-            path.replace(self.scratch / "ask.json")
+            self._request(requests, "ask.json")
+
+    def _request(self, requests: list[dict[str, Any]], name: str) -> None:
+        """Hand a list of requests to the probe, which answers them within its time."""
+        self.patience = time.monotonic() + max(PROBE_TIME, self.job.hang_after)
+        path = self.scratch / "ask.tmp"
+        path.write_text(json.dumps(requests), encoding="utf-8")
+        path.replace(self.scratch / name)
 
     def _explain(self) -> None:
         """Wait for the probe's answers; it may die or hang without harm."""
@@ -211,6 +217,29 @@ class Session:
             if self.probe == "asked" and (gone or time.monotonic() > self.patience):
                 reason = "died" if gone else f"did not answer in {self.job.hang_after:.0f} s"
                 self._probe_failed(f"the process that traces single samples {reason}")
+
+    def _draw(self) -> None:
+        """Wait for the pictures that `--images` asks for; they change no verdict."""
+        if self.job.images is None:
+            return
+        if self.probe != "answered" or self.signal is not None:
+            self._say_of_pictures("no sample could be traced")
+            return
+        self.probe = "drawing"
+        self._request(pictures_for(self.observation, self.job.images), "pictures.json")
+        while self.probe == "drawing" and self.signal is None:
+            time.sleep(POLL)
+            self._read()
+            self.progress.show("drawing pictures")
+            if self._probe_gone() or time.monotonic() > self.patience:
+                self._read()
+                if self.probe == "drawing":
+                    self._say_of_pictures("the process that draws them ended or did not answer")
+                return
+
+    def _say_of_pictures(self, why: str) -> None:
+        settings = {"pictures_missing": why}
+        self.observation = self.observation.merge(Observation(settings=settings))
 
     def _probe_gone(self) -> bool:
         pid = self.observation.settings.get("probe_pid")

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import json
+import os
 import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import dlcheck
 
-EXAMPLES = Path(dlcheck.__file__).parent / "examples"
+ROOT = Path(dlcheck.__file__).parents[1]
+EXAMPLES = ROOT / "dlcheck" / "examples"
+DECLARED = ("expect", "fields", "model", "role")
 FILES = sorted(EXAMPLES.glob("*/*.py"))
 RunDlcheck = Callable[..., subprocess.CompletedProcess[str]]
 MARK = re.compile(r"# expect: ([a-z-]+)")
@@ -28,10 +33,27 @@ def marks(path: Path) -> set[tuple[str, int]]:
     return {(slug, number) for number, line in lines for slug in MARK.findall(line)}
 
 
+def declared(path: Path) -> dict[str, Any]:
+    """What the example says of itself for its config: `expect = {...}` at the top level."""
+    found = {}
+    for node in ast.parse(path.read_text("utf-8")).body:
+        name = node.targets[0] if isinstance(node, ast.Assign) else None
+        if isinstance(name, ast.Name) and name.id in DECLARED:
+            found[name.id] = ast.literal_eval(node.value)
+    return found
+
+
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}-{path.stem}")
-def test_exactly_the_marked_lines_are_accused(path: Path, run_dlcheck: RunDlcheck) -> None:
+def test_exactly_the_marked_lines_are_accused(
+    path: Path, run_dlcheck: RunDlcheck, tmp_path: Path
+) -> None:
     """`bad.py` draws its own mark and no second accusation; `good.py` draws nothing."""
-    done = run_dlcheck("shapes", f"{path}:make_loader", "--format", "json", "--hang-after", "3")
+    target, env = f"{path}:make_loader", {}
+    if said := declared(path):
+        config = tmp_path / "dlcheck.yaml"
+        config.write_text(json.dumps({"loader": f"{path.stem}:make_loader", **said}))
+        target, env = str(config), {"PYTHONPATH": f"{path.parent}{os.pathsep}{ROOT}"}
+    done = run_dlcheck("shapes", target, "--format", "json", "--hang-after", "3", env=env)
     assert done.stdout, done.stderr
     said = json.loads(done.stdout)
     accused = {(f["rule"], f["where"].get("line")) for f in said["findings"]}

@@ -35,7 +35,9 @@ class Made:
 
     def ids(self) -> tuple[Any, ...]:
         pool: list[Any] = [*range(20), "w0#1", "w1#2", "#3"]
-        return tuple(sorted(self.random.sample(pool, self.random.randint(0, 3)), key=o.sample_order))
+        return tuple(
+            sorted(self.random.sample(pool, self.random.randint(0, 3)), key=o.sample_order)
+        )
 
     def tally(self) -> Tally:
         at = self.ids()
@@ -182,7 +184,8 @@ class TestFailures:
         assert len(keys) == 2
 
     def test_details_are_those_of_the_earlier_epoch(self) -> None:
-        early, late = Failure("collate", epoch=0, batch=(5,)), Failure("collate", epoch=1, batch=(1,))
+        early = Failure("collate", epoch=0, batch=(5,))
+        late = Failure("collate", epoch=1, batch=(1,))
         assert early.merge(late) == late.merge(early)
         assert early.merge(late).batch == (5,)
         assert early.merge(late).count == 2

@@ -62,7 +62,7 @@ def test_a_terminal_has_one_line_cut_to_its_width(make: Any) -> None:
 
 def test_elsewhere_a_line_comes_every_ten_seconds(make: Any) -> None:
     shown, clock, written = make(terminal=False)
-    for tenth in range(0, 350):
+    for tenth in range(350):
         clock[0] = tenth / 10
         shown.show("reading")
     assert written().count("\n") == 3

@@ -25,6 +25,7 @@ STORIES = {
     "channels_last": "layout-flip",
     "scrambled_view": "reshape-scramble",
     "blue_first": "bgr-order",
+    "refused_channels": "contract-mismatch",
 }
 WORTH = {"warning", "error"}
 

@@ -39,9 +39,7 @@ class BoxCount:
     def __init__(self) -> None:
         self.found: dict[str, dict[str, Any]] = {}
 
-    def add(
-        self, index: SampleId, arrays: list[tuple[str, Any]], leaves: list[Described]
-    ) -> None:
+    def add(self, index: SampleId, arrays: list[tuple[str, Any]], leaves: list[Described]) -> None:
         """Count the boxes of one sample."""
         image = image_size(leaves)
         for path, value in arrays:
@@ -57,9 +55,7 @@ class BoxCount:
             self.count(entry, index, rows, image or canvas)
 
     @staticmethod
-    def count(
-        entry: dict[str, Any], index: SampleId, rows: list[Box], size: Size | None
-    ) -> None:
+    def count(entry: dict[str, Any], index: SampleId, rows: list[Box], size: Size | None) -> None:
         """Count the faults of one array of boxes in each format."""
         entry["n"] += len(rows)
         if not rows:

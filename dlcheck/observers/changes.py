@@ -31,6 +31,7 @@ LEVEL_NOISE = 2
 SLOPE_NOISE = 8
 SURE = 0.99
 LEAST_SPREAD = 1e-9
+MOVED = 4
 
 
 def affine(some: Any, other: Any, before: State, after: State) -> tuple[Numbers, Numbers]:
@@ -199,10 +200,9 @@ def _by_level(b: Any, a: Any) -> float:
 
 
 def invented(before: Any, after: Any) -> float:
-    """Return the share of a resized label map's pixels whose id is not near their place before.
+    """Return the share of a resized label map's pixels with an id between those near their place.
 
-    0 where the maps are not the same view at two sizes: after a crop or a flip most places hold
-    something else, which tells nothing.
+    0 where the maps are not the same view at two sizes, as after a crop or a flip.
     """
     numpy = sys.modules["numpy"]
     if before.shape == after.shape or min(*before.shape, *after.shape) < FEWEST // 3:
@@ -216,9 +216,17 @@ def invented(before: Any, after: Any) -> float:
     if float((nearest != after).mean()) > 1 / 4:
         return 0.0
     found = numpy.zeros(after.shape, bool)
-    for value in numpy.unique(after):
-        found |= (after == value) & (_counted(numpy, before == value, rows, columns) > 0)
-    return round(float(1 - found.mean()), 6)
+    least, most = numpy.full(after.shape, numpy.inf), numpy.full(after.shape, -numpy.inf)
+    for value in numpy.unique(before):
+        here = _counted(numpy, before == value, rows, columns) > 0
+        found |= here & (after == value)
+        least[here] = numpy.minimum(least[here], value)
+        most[here] = numpy.maximum(most[here], value)
+    between = ~found & (least < after) & (after < most)
+    # An id from elsewhere, which lies between no neighbours, comes of a crop or a flip.
+    moved = float((~found & ~between).mean())
+    share = float(between.mean())
+    return round(share, 6) if share > MOVED * moved else 0.0
 
 
 def _windows(numpy: Any, many: int, few: int) -> tuple[Any, Any, Any]:

@@ -11,7 +11,6 @@ import contextlib
 import dataclasses
 import functools
 import gc
-import importlib
 import os
 import sys
 import threading
@@ -23,7 +22,15 @@ from typing import Any
 
 from dlcheck.observation import Opened
 from dlcheck.observers.colours import colour_of
-from dlcheck.observers.readers import CLASSES, FUNCTIONS, order_of, path_of, shape_of
+from dlcheck.observers.readers import (
+    CLASSES,
+    FUNCTIONS,
+    IMREAD_UNCHANGED,
+    header_mode,
+    order_of,
+    path_of,
+    shape_of,
+)
 
 __all__ = ["Openers", "colour_of"]
 
@@ -37,6 +44,7 @@ PICTURES = (
     *(".avif", ".bmp", ".gif", ".heic", ".jp2", ".jpeg", ".jpg", ".pgm", ".png", ".pnm", ".ppm"),
     *(".tga", ".tif", ".tiff", ".webp"),
 )
+PLAIN = ("1", "L", "P", "I", "I;16")
 COLOURED = ("RGB", "RGBA", "P", "CMYK", "YCbCr", "RGBX")
 MOST_OPENED = 256
 MOST_PIXELS = 1 << 26
@@ -83,14 +91,28 @@ class Openers:
         """Read a picture file's own channels as R,G,B, reduced; None for gray and unreadable."""
         numpy = sys.modules.get("numpy")
         try:
+            with self._quiet():
+                if "PIL.Image" not in sys.modules:
+                    return _by_opencv(path)
+                with _picture(path) as image:
+                    if image.width * image.height > MOST_PIXELS or image.mode not in COLOURED:
+                        return None
+                    image.draft("RGB", (THUMBNAIL, THUMBNAIL))
+                    plain = image.convert("RGB")
+                    plain.thumbnail((THUMBNAIL, THUMBNAIL))
+                    return numpy.asarray(plain) if numpy else None
+        except Exception:  # noqa: BLE001 - not every file is a picture, nor a library there
+            return None
+
+    def plane(self, path: str) -> Any:
+        """Read a picture file of one channel as it is stored; None for others and unreadable."""
+        numpy = sys.modules.get("numpy")
+        try:
             with self._quiet(), _picture(path) as image:
-                if image.width * image.height > MOST_PIXELS or image.mode not in COLOURED:
-                    return None
-                image.draft("RGB", (THUMBNAIL, THUMBNAIL))
-                plain = image.convert("RGB")
-                plain.thumbnail((THUMBNAIL, THUMBNAIL))
-                return numpy.asarray(plain) if numpy else None
-        except Exception:  # noqa: BLE001 - not every file is a picture, nor PIL always there
+                small = image.width * image.height <= MOST_PIXELS
+                plain = small and image.mode in PLAIN
+                return numpy.asarray(image) if numpy and plain else None
+        except Exception:  # noqa: BLE001 - not every file is a picture, nor a library there
             return None
 
     def _replace(self, module: Any, by: str, name: str) -> None:
@@ -221,7 +243,7 @@ def _reads(mode: Any, flags: Any) -> bool:
 @contextlib.contextmanager
 def _picture(path: str) -> Iterator[Any]:
     """Open a picture file by PIL's own `open`, which reads the header alone."""
-    module = importlib.import_module("PIL.Image")
+    module = sys.modules["PIL.Image"]
     opener = getattr(module.open, ORIGINAL, module.open)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -229,14 +251,26 @@ def _picture(path: str) -> Iterator[Any]:
             yield image
 
 
+def _by_opencv(path: str) -> Any:
+    """Read a colour picture as R,G,B, every n-th pixel, where PIL is not imported."""
+    reader = sys.modules["cv2"].imread
+    found = getattr(reader, ORIGINAL, reader)(path, IMREAD_UNCHANGED)
+    if found is None or found.ndim == 2 or found.dtype != "uint8":  # noqa: PLR2004 - H,W
+        return None
+    step = -(-max(found.shape[:2]) // THUMBNAIL)
+    return found[::step, ::step, 2::-1]
+
+
 def _with_mode(opened: Opened) -> Opened:
     """Add what the file itself holds, from its header."""
     if opened.mode or not opened.path.lower().endswith(PICTURES):
         return opened
     try:
+        if "PIL.Image" not in sys.modules:
+            return dataclasses.replace(opened, mode=header_mode(opened.path))
         with _picture(opened.path) as image:
             return dataclasses.replace(opened, mode=str(image.mode))
-    except Exception:  # noqa: BLE001 - PIL may be missing, or not know the format
+    except Exception:  # noqa: BLE001 - the file may be gone, or of a format nobody knows
         return opened
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from dlcheck.observation import State, Step
+from dlcheck.observation import Opened, State, Step
 from dlcheck.observers.axes import thinned
 from dlcheck.observers.changes import affine, invented, wraps
 from dlcheck.observers.layout import numbers_of, state_of
@@ -66,9 +66,32 @@ class Pixels:
             self._planes += plane is not None
         return _Kept(dataclasses.replace(state, ids=ids), some, plane)
 
-    def told(self, steps: Sequence[Step]) -> tuple[Step, ...]:
-        """Add to each step what the arrays before and after it tell."""
-        return tuple(self._told(step, [steps[n].after for n in step.sources]) for step in steps)
+    def told(
+        self,
+        steps: Sequence[Step],
+        opened: Sequence[Opened] = (),
+        read: Callable[[str], Any] = lambda _: None,
+    ) -> tuple[Step, ...]:
+        """Add to each step what the arrays before and after it tell.
+
+        A line that reads a file and goes on with it, `Image.open(path).resize(size)`, leaves no
+        array before: then it is what `read` finds in the file.
+        """
+        known = [self._from_file(step, opened, read) for step in steps]
+        return tuple(self._told(step, [known[n].after for n in step.sources]) for step in known)
+
+    def _from_file(
+        self, step: Step, opened: Sequence[Opened], read: Callable[[str], Any]
+    ) -> Step:
+        paths = {o.path: o.by for o in opened if (o.file, o.line) == (step.file, step.line)}
+        if step.before is not None or len(paths) != 1 or len(self._kept) >= MOST_KEPT:
+            return step
+        path, by = next(iter(paths.items()))
+        array = None if step.stage.endswith(by.rpartition(".")[2]) else read(path)
+        if array is None or array.size < FEWEST_ELEMENTS:
+            return step
+        state = self.state(array)
+        return step if state is None else dataclasses.replace(step, before=state)
 
     def _told(self, step: Step, read: Sequence[State]) -> Step:
         after = self._kept.get(id(step.after))

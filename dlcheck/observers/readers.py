@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any
 
 FUNCTIONS: dict[str, tuple[str, ...]] = {
@@ -58,6 +59,30 @@ COLOURS = (3, 4)
 NAMES = ("path", "filename", "file", "fp", "name", "fname", "io", "uri", "input", "im", "f")
 IMREAD_UNCHANGED = -1
 IMREAD_COLOR_RGB = 256
+
+PNG = b"\x89PNG\r\n\x1a\n"
+PNG_MODES = {0: "L", 2: "RGB", 3: "P", 4: "LA", 6: "RGBA"}
+JPEG_MODES = {1: "L", 3: "RGB", 4: "CMYK"}
+# Markers of a JPEG's frame, which tells the number of components.
+JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
+
+
+def header_mode(path: str) -> str:
+    """Name the mode of a PNG, JPEG or GIF as PIL does, from its header; else empty."""
+    with Path(path).open("rb") as file:
+        head = file.read(26)
+        if head.startswith(PNG):
+            return PNG_MODES.get(head[25], "")
+        if head.startswith(b"GIF8"):
+            return "P"
+        if not head.startswith(b"\xff\xd8"):
+            return ""
+        file.seek(2)
+        while len(marker := file.read(4)) == 4 and marker[0] == 0xFF:  # noqa: PLR2004
+            if marker[1] in JPEG_FRAMES:
+                return JPEG_MODES.get(file.read(6)[5], "")
+            file.seek(int.from_bytes(marker[2:], "big") - 2, os.SEEK_CUR)
+    return ""
 
 
 def path_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:

@@ -15,6 +15,7 @@ from dlcheck.observation import Step
 from dlcheck.observers import containers, statements
 from dlcheck.observers.containers import Stage
 from dlcheck.observers.events import UNWIND, YIELD, Watch
+from dlcheck.observers.held import held
 from dlcheck.observers.lineage import (
     CONTAINER_DEPTH,
     Arrays,
@@ -292,13 +293,18 @@ class Recorder:
 
     def _made(self, scope: Scope, path: str, entry: Entry) -> None:
         part = scope.statement.part(path)
-        reads = self._reads(scope, part)
+        reads = self._reads(scope, part) or self._held(scope, part.node)
         before = choose(path, reads, part.keys)
         kept = path in scope.begun or path.startswith("return")
         entry.steps = sources(path, before, reads, part.keys)
         if before is not None and kept and not differs(before.state, entry.state):
             return
         self._add(scope, path, entry, before, Call(part.first, part.node))
+
+    def _held(self, scope: Scope, node: ast.AST | None) -> list[Read]:
+        """List the arrays that an expression reads from elsewhere than variables."""
+        found = [(path, self.arrays.entry(value)) for path, value in held(node, scope.frame)]
+        return [Read(path, entry, entry.state, entry.steps) for path, entry in found if entry]
 
     def _add(self, scope: Scope, path: str, entry: Entry, before: Read | None, call: Call) -> None:
         if len(self.steps) >= self._most_steps:

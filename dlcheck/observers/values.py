@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import math
 import sys
 from typing import Any
@@ -122,7 +123,7 @@ class Values:
             found.setdefault(path, {})["constant"] = _tally(indices)
         for path, series in self.series.items() if drawn else ():
             if len(series) > 1 and path not in self.memory.many:
-                pairs = list(zip(series, series[1:], strict=False))
+                pairs = list(itertools.pairwise(series))
                 found.setdefault(path, {})["runs"] = {
                     "batches": 1, "single": int(len(set(series)) == 1),
                     "pairs": len(pairs), "same": sum(a == b for a, b in pairs),

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from dlcheck.rules import (
+    boxes,
     colour,
     contract,
+    dtypes,
+    equal,
+    finite,
+    labels,
     layout,
     masks,
     mixing,
@@ -19,8 +24,13 @@ from dlcheck.rules import (
 )
 
 __all__ = [
+    "boxes",
     "colour",
     "contract",
+    "dtypes",
+    "equal",
+    "finite",
+    "labels",
     "layout",
     "masks",
     "mixing",

@@ -35,7 +35,7 @@ class Passed:
 def passed(split: Split, journey: Journey, field: str) -> list[Passed]:
     """Return a field's steps in its sample and then in the batch, where the field is still known."""
     own = ways.own_chain(journey, field)
-    whole = own if own and own[0].before is None else ways.chain(journey, field)
+    whole = own if own and not own[0].sources else ways.chain(journey, field)
     steps = [Passed(step) for step in whole]
     batch = split.journeys.get(ways.COLLATED)
     if batch is None or batch.failure is not None:

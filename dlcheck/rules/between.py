@@ -8,17 +8,16 @@ from dataclasses import dataclass
 from dlcheck.findings import WARNING, Finding, Where
 from dlcheck.observation import Field, Observation, SampleId, Split, Step
 from dlcheck.rules import normalising, ways
-from dlcheck.rules.expecting import distinct
-from dlcheck.rules.words import bare, joined, named, number
+from dlcheck.rules.expecting import REST, distinct
+from dlcheck.rules.kinds import kind
+from dlcheck.rules.words import joined, named, number
 
 EVAL, TRAIN = "eval", "train"
 MOST_SHOWN = 8
-FEW_OF_CLASS = 2
 MOST_CLASSES = 64
 IMAGE_AXES = frozenset("CHW")
 SHIFTED = -0.25
 WHOLE = ("int", "uint")
-LABELS = ("label", "target", "class", "category", "y", "1")
 
 
 @dataclass(frozen=True)
@@ -205,9 +204,7 @@ def _classes(pair: Pair) -> Finding | None:
 def _labels(split: Split, field: str) -> dict[float, tuple[SampleId, ...]]:
     """Return the class numbers of a field of one whole number a sample; empty for other fields."""
     seen = split.fields[field]
-    said = ways.expected(split, field)
-    named_so = bare(f".{field}").lower().removesuffix("s") in LABELS or bool(said.get("classes"))
-    if not named_so or not _is_scalar(seen) or ways.declared(split, field).get("kind") == "target":
+    if REST in seen.values or not _is_scalar(seen) or not kind(split, field).sure("label"):
         return {}
     values = distinct(seen)
     dense = values and min(values) >= 0 and max(values) < MOST_CLASSES

@@ -14,7 +14,6 @@ from dlcheck.observation import (
     Split,
     Step,
     shape_of,
-    shape_text,
 )
 from dlcheck.rules import normalising, ways
 from dlcheck.rules.words import joined, number
@@ -26,6 +25,8 @@ DARKEST = 0.2
 MANY = 8
 MOST_VALUES = 8
 SPATIAL = 2
+REST = "..."
+OPEN = (None, -1, "?", "*")
 # Stages that may put values anywhere by design, after all else is done.
 LOOSE = re.compile(r"erasing|dropout|cutout|noise|mixup|cutmix", re.IGNORECASE)
 ALIASES = {"int": "int64", "float": "float64", "bool": "bool"}
@@ -92,11 +93,8 @@ def _shape(split: Split, field: str, said: Said, seen: Field, *, batched: bool) 
             step, journey = ways.last_change(split, field, "shape")
             at = None if batched else next(iter(tally.at), None)
             expected = f"[{joined('*' if size in OPEN else size for size in wanted)}]"
-            return Broken("shape", expected, shape_text(shape), at, step, journey)
+            return Broken("shape", expected, f"[{joined(shape)}]", at, step, journey)
     return None
-
-
-OPEN = (None, -1, "?", "*")
 
 
 def fits(shape: Sequence[int], wanted: Sequence[Any]) -> bool:
@@ -181,14 +179,7 @@ def _values(said: Said, seen: Field) -> Broken | None:
 
 def distinct(seen: Field) -> dict[float, tuple[SampleId, ...]]:
     """Return the distinct whole numbers of a field with samples that have them, where counted."""
-    ints = getattr(seen, "ints", {}) or {}
-    found: dict[float, tuple[SampleId, ...]] = {}
-    for text, tally in ints.items():
-        try:
-            found[float(text)] = tally.at
-        except ValueError:
-            continue
-    return found
+    return {float(text): tally.at for text, tally in seen.values.items() if text != REST}
 
 
 def _ignored(said: Said) -> set[float]:

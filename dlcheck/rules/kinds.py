@@ -42,19 +42,27 @@ NAMES = (
     ("boxes", r"box|boxes|bbox|bboxes|rois?"),
     ("keypoints", r"keypoints?|kpts?|kps|landmarks?|joints?|pose"),
     ("target", r"depth|disparity|disp|flow|heatmaps?|hm|density|normals?|alpha|saliency"),
-    ("other", r"ids?|idx|index|indices|image_?ids?|paths?|file_?names?|names?|lengths?|len|sizes?|"
-              r"orig_?size|weights?|iscrowd|area|time|timestamps?|difficult|meta|lam|epoch"),
-    ("other", r"points?|pc|cloud|xyz|pos|edge_?index|features?|feats?|attention_?mask|padding_?mask"
-              r"|key_?padding_?mask|valid|vis|visible|visibility"),
+    ("other", (
+        r"ids?|idx|index|indices|image_?ids?|paths?|file_?names?|names?|lengths?|len|sizes?|"
+        r"orig_?size|heights?|widths?|h|w|counts?|num_?\w+|n_\w+|age|year|month|day|score|weights?|iscrowd|area|time|timestamps?|difficult|meta|lam|epoch"
+    )),
+    ("other", (
+        r"points?|pc|cloud|xyz|pos|edge_?index|features?|feats?|attention_?mask|padding_?mask"
+        r"|key_?padding_?mask|valid|vis|visible|visibility"
+    )),
     ("mask", r"masks?|seg|segm|segmentations?|semantic|labelmap|sem_?seg"),
     ("tokens", r"tokens?|input_?ids|token_?ids|source|src|tgt|text|captions?|src_?tokens|question"),
     ("audio", r"audio|waves?|waveforms?|speech|sound|mels?|logmel|spectrograms?|spec|fbank"),
     ("video", r"videos?|clips?|frames?"),
     ("volume", r"volumes?|vol|ct|mri|scans?"),
-    ("image", r"images?|imgs?|pixel_?values|photos?|pictures?|left|right|rgb|input|inputs|x|lr|hr"
-              r"|lq|gt|anchor|positive|negative|query|view"),
-    ("label", r"labels?|targets?|class|classes|cls|category|categories|category_?ids?|y|gt_?classes"
-              r"|gt_?labels|labs?|fine|coarse"),
+    ("image", (
+        r"images?|imgs?|pixel_?values|photos?|pictures?|left|right|rgb|input|inputs|x|lr|hr"
+        r"|lq|gt|anchor|positive|negative|query|view"
+    )),
+    ("label", (
+        r"labels?|targets?|class|classes|cls|category|categories|category_?ids?|y|gt_?classes"
+        r"|gt_?labels|labs?|fine|coarse"
+    )),
 )  # fmt: skip
 
 
@@ -175,6 +183,10 @@ def _named(name: str, shapes: list[Shape], seen: Field) -> str:
         "volume": rank in (PLANES, BLOCK),
         "image": rank in (SPATIAL, PLANES),
     }
+    if name == "image" and rank == BLOCK:
+        return "volume" if all(shape[0] in CHANNELS for shape in shapes) else ""
+    if name == "label" and rank == 1 and whole and not _few(seen):
+        return "tokens"
     if name != "label":
         return name if fits[name] and (shapes or name == "other") else ""
     if rank >= SPATIAL:
@@ -219,7 +231,7 @@ def _by_look(split: Split, field: str, seen: Field) -> Kind:
     if rank == PLANES:
         return _stack_kind(split, field, seen, shapes)
     layout = ways.layout(split, field)
-    if layout in ("TCHW", "THWC", "CTHW"):
+    if layout in ("TCHW", "THWC", "CTHW") and {s[layout.index("C")] for s in shapes} == {PLANES}:
         return Kind("video", LIKELY, f"its axes are {layout}")
     return Kind()
 
@@ -234,6 +246,8 @@ def _scalar_kind(split: Split, field: str, seen: Field) -> Kind:
     drawn_often = sum(known) >= 2 * len(known) * max(1, split.epochs)
     if "..." in seen.values or not drawn_often:
         return Kind("other", 0.3, "an integer a sample, nearly all different")
+    if seen.low not in (-100.0, -1.0, 0.0, 1.0):
+        return Kind("other", 0.3, "integers that do not begin at 0")
     last = len(split.fields) > 1 and field == list(split.fields)[-1]
     return Kind("label", LIKELY if last else GUESS, f"{len(known)} integers, again and again")
 
@@ -278,12 +292,19 @@ def _stack_kind(split: Split, field: str, seen: Field, shapes: list[Shape]) -> K
     if min(min(shape[1:]) for shape in shapes) < SMALL:
         return Kind("image", 0.3, "three axes, very small")
     known = ways.layout(split, field)
-    if not is_first(split, field) and not known:
+    if not is_first(split, field) and not _like_first(split, field, shapes):
         return Kind("target", 0.4, "planes beside the input")
     sure = LIKELY if count in CHANNELS and known else GUESS
     if count not in CHANNELS and not known:
         return Kind("image", 0.4, f"{count} planes")
     return Kind("image", sure, f"{count} channels{f', {known}' if known else ''}")
+
+
+def _like_first(split: Split, field: str, shapes: list[Shape]) -> bool:
+    """Tell pairs and further views: as many channels as the sample's first leaf has."""
+    first = next((f for f in split.fields if not is_container(split.fields[f])), "")
+    others = _shapes(split, first, split.fields[first]) if first else []
+    return bool(others) and _channels(split, first, others) == _channels(split, field, shapes)
 
 
 def _channels(split: Split, field: str, shapes: list[Shape]) -> int | None:
@@ -292,7 +313,9 @@ def _channels(split: Split, field: str, shapes: list[Shape]) -> int | None:
     if not shapes or {len(shape) for shape in shapes} != {PLANES}:
         return 1 if shapes and {len(shape) for shape in shapes} == {SPATIAL} else None
     if "C" in known and len(known) == PLANES:
-        return shapes[0][known.index("C")]
+        count = shapes[0][known.index("C")]
+        if count in CHANNELS or not CHANNELS & {shapes[0][0], shapes[0][2]}:
+            return count
     for axis in (0, 2):
         counts = {shape[axis] for shape in shapes}
         others = [size for shape in shapes for i, size in enumerate(shape) if i != axis]

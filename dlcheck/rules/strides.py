@@ -74,7 +74,9 @@ def _place(step: Step | None, frame: Frame | None) -> ways.Place:
 def _runs_backwards(split: Split, ids: list[Any]) -> tuple[Journey | None, Step | None]:
     """Find the step that turned an array round, in the failed samples first."""
     failed = [way for i in ids if (way := ways.way_of(split, i))]
-    for journey in [*failed, *ways.ways(split)]:
+    # Another sample that took the flip is as good a witness, whether it failed for it or not.
+    others = [j for j in split.journeys.values() if j.reproduced is not False]
+    for journey in [*failed, *others]:
         for step in journey.steps:
             if step.after.strides and not (step.before and step.before.strides):
                 return journey, step

@@ -96,7 +96,9 @@ def write(page: Any, words: str, top: int, left: int, colour: Colour = INK) -> N
     import numpy as np
 
     room = max((page.shape[1] - left) // GLYPH, 0)
-    words = words.encode("ascii", "replace").decode() if len(words) <= room else shortened(words, room)
+    words = (
+        words.encode("ascii", "replace").decode() if len(words) <= room else shortened(words, room)
+    )
     with contextlib.suppress(ImportError):
         from PIL import Image, ImageDraw, ImageFont
 

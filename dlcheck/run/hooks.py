@@ -6,6 +6,7 @@ in place and then calls the user's own. Nothing that belongs to the user is wrap
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import ctypes
 import functools
@@ -47,11 +48,7 @@ class Watch:
         self.made_at: dict[int, tuple[str, int]] = {}
         self.written: BaseException | None = None
         self.depth = threading.local()
-        self.memories: dict[str, Memory] = {}
-
-    def memory(self) -> Memory:
-        """Return what this process has learnt of the current split's fields."""
-        return self.memories.setdefault(self.split, Memory())
+        self.memories: dict[str, Memory] = collections.defaultdict(Memory)
 
     def note(self, **part: Any) -> None:
         """Write a part of the current split."""
@@ -198,18 +195,19 @@ class Fetch:
         """Write that producing a sample raised; None when only the batch is known."""
         if not self.watched:
             return
-        detail = {"dataset": type(self.fetcher.dataset).__name__} | self.replayable()
+        at = [] if sample is None else [sample]
+        detail = {"dataset": type(self.fetcher.dataset).__name__, "sample": at}
+        detail |= self.replayable()
         failure = failure_of(
-            error, "sample", at=[] if sample is None else [sample], batch=list(batch),
-            worker=self.worker, detail=detail,
-        )  # fmt: skip
+            error, "sample", at=at, batch=list(batch), worker=self.worker, detail=detail
+        )
         self.watch.fail(failure, error)
 
     def collated(self, data: Any, ids: list[SampleId]) -> Any:
         """Count the samples of a batch, join them as the user does, and write what was seen."""
         if not self.watched:
             return self.collate(data)
-        seen = SampleCount(self.watch.names, self.watch.memory())
+        seen = SampleCount(self.watch.names, self.watch.memories[self.watch.split])
         # What `__getitems__` returns in place of a list may be read only once, or is no samples.
         for index, sample in zip(ids, data if isinstance(data, list | tuple) else (), strict=False):
             seen.add(index, sample)

@@ -22,6 +22,7 @@ CORNERS = 4
 FLAT = 2
 CHANNELS = 3
 VEIL = 0.45
+HALF = 0.5
 IGNORED = 255
 DEEPEST = 4
 
@@ -71,8 +72,12 @@ def is_label_map(plane: Any) -> bool:
         return True
     some = plane[:: max(plane.shape[0] // 64, 1), :: max(plane.shape[1] // 64, 1)]
     ids = np.unique(some)
-    return len(ids) <= MOST_IDS // 2 and int(ids.min()) >= -1 and (
-        int(ids.max()) < MOST_IDS or set(ids.tolist()) <= {0, 1, IGNORED} or len(ids) <= CORNERS
+    return (
+        len(ids) <= MOST_IDS // 2
+        and int(ids.min()) >= -1
+        and (
+            int(ids.max()) < MOST_IDS or set(ids.tolist()) <= {0, 1, IGNORED} or len(ids) <= CORNERS
+        )
     )
 
 
@@ -88,39 +93,49 @@ def coloured(plane: Any) -> Any:
     return picture
 
 
-def draw(
-    picture: Any,
-    found: dict[str, Any],
-    image: str,
-    size: tuple[int, int],
-    factor: float,
-    facts: Facts,
-) -> None:
-    """Draw the masks, boxes and points of one sample on its image.
+@dataclass(frozen=True)
+class Sheet:
+    """A picture, `factor` as large as the image at `image` of `size` (height, width)."""
 
-    `size` is the image's (height, width), `factor` how much larger the picture is.
-    """
+    picture: Any
+    image: str
+    size: tuple[int, int]
+    factor: float
+
+
+def draw(sheet: Sheet, found: dict[str, Any], facts: Facts) -> None:
+    """Draw the masks, boxes and points of one sample on its image."""
     for path, value in found.items():
         array = numbers_of(value)
-        if path == image or array is None or array.dtype.kind not in "buif":
+        if path == sheet.image or array is None or array.dtype.kind not in "buif":
             continue
         name, kind = path.rpartition(".")[2], facts.kind(path)
-        if kind == "mask" or (not kind and _fits(array, size) and MASKS.search(name)):
-            _veil(picture, array, size)
-        elif kind == "boxes" or (not kind and BOXES.search(name) and _rows(array, CORNERS)):
-            for number, box in enumerate(array.reshape(-1, array.shape[-1])[:MOST_MARKS]):
-                corners = _corners(box, facts.format(path, value), size)
-                colour = canvas.PALETTE[number % len(canvas.PALETTE)]
-                canvas.frame(picture, [factor * c for c in corners], colour, 1)
+        if kind == "mask" or (not kind and _fits(array, sheet.size) and MASKS.search(name)):
+            _veil(sheet.picture, array, sheet.size)
+        elif kind == "boxes" or (not kind and BOXES.search(name)):
+            _boxes(sheet, array, facts.format(path, value))
         elif kind == "keypoints" or (not kind and POINTS.search(name) and array.ndim >= FLAT):
-            points = array.reshape(-1, array.shape[-1])[:MOST_MARKS]
-            for number, point in enumerate(points if array.shape[-1] >= FLAT else ()):
-                colour = canvas.PALETTE[number % len(canvas.PALETTE)]
-                canvas.dot(picture, factor * float(point[0]), factor * float(point[1]), colour)
+            _points(sheet, array)
+
+
+def _boxes(sheet: Sheet, array: Any, order: str) -> None:
+    if not _rows(array, CORNERS):
+        return
+    for number, box in enumerate(array.reshape(-1, CORNERS)[:MOST_MARKS]):
+        corners = [sheet.factor * corner for corner in _corners(box, order, sheet.size)]
+        canvas.frame(sheet.picture, corners, canvas.PALETTE[number % len(canvas.PALETTE)])
+
+
+def _points(sheet: Sheet, array: Any) -> None:
+    if array.ndim < 1 or array.shape[-1] < FLAT:
+        return
+    for number, point in enumerate(array.reshape(-1, array.shape[-1])[:MOST_MARKS]):
+        x, y = (sheet.factor * float(value) for value in point[:FLAT])
+        canvas.dot(sheet.picture, x, y, canvas.PALETTE[number % len(canvas.PALETTE)])
 
 
 def _rows(array: Any, width: int) -> bool:
-    return array.ndim >= 1 and array.size > 0 and array.shape[-1] == width
+    return bool(array.ndim >= 1 and array.size > 0 and array.shape[-1] == width)
 
 
 def _fits(array: Any, size: tuple[int, int]) -> bool:
@@ -135,7 +150,7 @@ def _veil(picture: Any, array: Any, size: tuple[int, int]) -> None:
     if not _fits(array, size):
         return
     plane = array.reshape(size)
-    ids = (plane > 0.5).astype("uint8") if plane.dtype.kind == "f" and plane.max() <= 1 else plane
+    ids = (plane > HALF).astype("uint8") if plane.dtype.kind == "f" and plane.max() <= 1 else plane
     rows = np.arange(picture.shape[0]) * size[0] // picture.shape[0]
     columns = np.arange(picture.shape[1]) * size[1] // picture.shape[1]
     large = ids[rows][:, columns].astype("int64")
@@ -146,7 +161,7 @@ def _veil(picture: Any, array: Any, size: tuple[int, int]) -> None:
 
 
 def _corners(box: Any, order: str, size: tuple[int, int]) -> list[float]:
-    """Turn a box of any format into x1,y1,x2,y2 in pixels; figures up to 1 are shares of the size."""
+    """Turn a box of any format into x1,y1,x2,y2 in pixels; figures up to 1 are shares."""
     a, b, c, d = (float(value) for value in box[:CORNERS])
     if order.startswith("xywh"):
         corners = [a, b, a + c, b + d]

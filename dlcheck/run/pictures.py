@@ -126,7 +126,9 @@ def _wide(values: Sequence[float], width: int) -> tuple[float, ...]:
 def undo_of(steps: Iterable[Step]) -> Undo | None:
     """Compose what the stages of a way did to the numbers; None where it began unknown."""
     way = list(steps)
-    first = next((s for one in way for s in (one.before, one.after) if s and s.high is not None), None)
+    first = next(
+        (s for one in way for s in (one.before, one.after) if s and s.high is not None), None
+    )
     if first is None or first.high is None or first.low is None or first.low < 0:
         return None
     top = BYTE if first.dtype == "uint8" or (first.high > 1 and first.high <= BYTE) else 1.0
@@ -187,7 +189,9 @@ def journey_sheet(ways: Sequence[Way]) -> Any:
         return None
     page = canvas.blank(canvas.LINE + GAP + ROW * len(rows), LABEL_WIDTH + COLUMN * len(ways))
     for column, way in enumerate(ways):
-        canvas.write(page, f"{way.title or 'sample'} {way.sample}"[:20], 2, LABEL_WIDTH + COLUMN * column)
+        canvas.write(
+            page, f"{way.title or 'sample'} {way.sample}"[:20], 2, LABEL_WIDTH + COLUMN * column
+        )
     for number, row in enumerate(rows):
         _draw_row(page, row, ways, canvas.LINE + GAP + ROW * number)
     return page
@@ -305,7 +309,7 @@ def _cell(item: Any, facts: marks.Facts, undo: dict[str, Undo]) -> tuple[Any, st
         size = plane.shape[:2]
         picture, factor = canvas.fit(shown)
         picture = picture.copy()
-        marks.draw(picture, leaves, path, size, factor, facts)
+        marks.draw(marks.Sheet(picture, path, size, factor), leaves, facts)
         words = marks.caption(leaves, path) or how or shape_text(state.shape or ())
         return picture, words
     return None

@@ -23,7 +23,7 @@ from dlcheck.observers.mixture import Before
 from dlcheck.observers.openers import Openers, colour_of
 from dlcheck.observers.pixels import Pixels
 from dlcheck.observers.values import contents_of
-from dlcheck.run import replay, torch_private, twice
+from dlcheck.run import replay, sheets, torch_private, twice
 from dlcheck.run.facts import length_of
 from dlcheck.run.failures import failure_of, is_user
 from dlcheck.run.fingerprint import fingerprint
@@ -35,6 +35,7 @@ ALONE = 5.0
 MOST_STREAM = 5_000
 MOST_COLLATED = 8
 ASK = "ask.json"
+MORE = "pictures.json"
 Drawn = tuple[SampleId, Any]
 
 
@@ -68,18 +69,45 @@ class Probe:
 
     def serve(self) -> None:
         """Answer until all is answered or the scratch folder is gone."""
-        ask = Path(self.scratch.folder) / ASK
-        while not ask.exists():
-            if not ask.parent.exists():
-                return
-            time.sleep(POLL)
+        requests = self.asked(ASK)
+        if not requests:
+            return
         self.settle()
-        for request in json.loads(ask.read_text(encoding="utf-8")):
+        for request in requests:
             try:
                 self.answer(request)
             except BaseException as error:  # noqa: BLE001 - the next request may still work
                 self.scratch.write(probe=f"{type(error).__name__}: {error}"[:500])
         self.scratch.write(answered=True)
+        if requests[-1].get("kind") == "more":
+            self.draw(self.asked(MORE))
+            self.scratch.write(answered=True)
+
+    def asked(self, name: str) -> list[dict[str, Any]]:
+        """Wait for a file of requests; empty when the scratch folder is gone."""
+        ask = Path(self.scratch.folder) / name
+        while not ask.exists():
+            if not ask.parent.exists():
+                return []
+            time.sleep(POLL)
+        requests: list[dict[str, Any]] = json.loads(ask.read_text(encoding="utf-8"))
+        return requests
+
+    def draw(self, requests: list[dict[str, Any]]) -> None:
+        """Draw contact sheets; a split without any is said, and changes no verdict."""
+        written: list[str] = []
+        missing: list[str] = []
+        for request in requests:
+            split = request["split"]
+            try:
+                target, names = self.targets[split], self.names.get(split, ())
+                files, word = sheets.draw(target, request, names)
+                written += files
+            except BaseException as error:  # noqa: BLE001 - the user's code, or a full disk
+                word = f"{type(error).__name__}: {error}"[:200]
+            missing += [f"{split}: {word}" if split else word] if word else []
+        settings = {"pictures": written, "pictures_missing": "; ".join(missing)}
+        self.scratch.write(obs={"settings": settings})
 
     def settle(self) -> None:
         """Make this copy quiet and observed: one thread, prints aside, openers recorded."""
@@ -98,6 +126,8 @@ class Probe:
 
     def answer(self, request: dict[str, Any]) -> None:
         """Draw the samples of a request, trace those chosen, and write their journeys."""
+        if request.get("kind") == "more":
+            return
         target = self.targets[request["split"]]
         dataset = target.dataset
         if dataset is None:
@@ -171,7 +201,8 @@ class Probe:
         self, dataset: Any, request: dict[str, Any]
     ) -> Iterator[tuple[SampleId, Callable[[], Any]]]:
         """Yield the samples of a map-style dataset in the order in which they were drawn."""
-        last = max(request["batch"].index(s) for s in request["chosen"] if s in request["batch"])
+        places = [request["batch"].index(s) for s in request["chosen"] if s in request["batch"]]
+        last = max(places, default=-1)
         for index in request["batch"][: last + 1]:
             yield index, functools.partial(operator.getitem, dataset, index)
 
@@ -227,7 +258,7 @@ class Probe:
         """Run under a tracer that also compares the numbers before and after each step."""
         pixels = Pixels()
         traced = Tracer(pixels.state, is_user, names=self.names.get(split, ())).run(function, *args)
-        traced.steps = pixels.told(traced.steps)
+        traced.steps = pixels.told(traced.steps, self.openers.found, self.openers.plane)
         return traced
 
     @staticmethod

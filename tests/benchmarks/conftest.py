@@ -33,6 +33,6 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 @pytest.fixture(scope="session")
-def quick() -> bool:
-    """Fewer and shorter pairs, for a look: DLCHECK_BENCH_QUICK=1."""
-    return bool(os.environ.get("DLCHECK_BENCH_QUICK"))
+def pace() -> str:
+    """`full`, or `quick` for a look at fewer and shorter runs: DLCHECK_BENCH_QUICK=1."""
+    return "quick" if os.environ.get("DLCHECK_BENCH_QUICK") else "full"

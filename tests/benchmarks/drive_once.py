@@ -27,7 +27,7 @@ def watched(loader: object) -> None:
     from dlcheck.run.target import Target
 
     target = Target(loader, loader.dataset)  # type: ignore[attr-defined]
-    drive = Drive(WATCH, target, Plan(3600.0, len(loader.dataset), 0))  # type: ignore[attr-defined]
+    drive = Drive(WATCH, target, Plan(3600.0, None, 0))
     assert drive.epoch(0, float("inf"))
 
 

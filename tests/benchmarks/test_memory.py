@@ -28,10 +28,10 @@ def samples_read(child_pid: int) -> int:
 
 
 def test_memory_is_flat(
-    environment: dict[str, str], quick: bool, capsys: pytest.CaptureFixture[str]
+    environment: dict[str, str], pace: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     psutil = pytest.importorskip("psutil")
-    samples = 50_000 if quick else 200_000
+    samples = 50_000 if pace == "quick" else 200_000
     environment = environment | {"DLCHECK_BENCH_SAMPLES": str(samples)}
     command = [
         sys.executable, "-m", "dlcheck", "shapes", "pipelines:make_synthetic",

@@ -42,9 +42,9 @@ def spread(values: list[float]) -> str:
 
 @pytest.mark.parametrize("workers", [2, 0])
 def test_overhead(
-    workers: int, environment: dict[str, str], quick: bool, capsys: pytest.CaptureFixture[str]
+    workers: int, environment: dict[str, str], pace: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    pairs, seconds = (5, 2.0) if quick else (PAIRS, SECONDS)
+    pairs, seconds = (3, 2.0) if pace == "quick" else (PAIRS, SECONDS)
     environment = environment | {"DLCHECK_BENCH_WORKERS": str(workers)}
     trial = environment | {"DLCHECK_BENCH_SAMPLES": "200"}
     a_sample = once("bare", trial) / 200

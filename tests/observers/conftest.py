@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -42,14 +42,14 @@ def photographs() -> dict[str, Picture]:
     """Real photographs of scikit-image and scikit-learn, uint8 H,W,3, none downloaded."""
     np = pytest.importorskip("numpy")
     skimage_data = pytest.importorskip("skimage.data")
-    folder = os.path.dirname(skimage_data.__file__)
+    folder = Path(skimage_data.__file__).parent
     picture = pytest.importorskip("PIL.Image")
     names = ["astronaut.png", "chelsea.png", "coffee.png", "rocket.jpg", "ihc.png", "retina.jpg"]
     names += ["hubble_deep_field.jpg", "motorcycle_left.png"]
     found = {}
     for name in names:
-        path = os.path.join(folder, name)
-        if os.path.exists(path):
+        path = folder / name
+        if path.exists():
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 found[name] = np.asarray(picture.open(path).convert("RGB"))

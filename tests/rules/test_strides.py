@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -70,6 +71,12 @@ def test_a_journey_that_came_out_otherwise_is_no_witness() -> None:
     other = failed_way(step(PLAIN, FLIPPED, 13), reproduced=False)
     (finding,) = found(refused(), journeys=(other,))
     assert (finding.where.line, finding.where.stage) == (18, None)
+
+
+def test_another_sample_that_took_the_flip_is_a_witness() -> None:
+    other = dataclasses.replace(failed_way(step(PLAIN, FLIPPED, 13)), sample=20)
+    (finding,) = found(refused(), journeys=(other,))
+    assert (finding.where.line, finding.where.sample) == (13, 9)
 
 
 @pytest.mark.parametrize("message", ["negative dimensions are not allowed", "stride must be > 0"])

@@ -56,7 +56,9 @@ def noted(model: Any, n: int = 9, role: str = "train", **loader: Any) -> list[di
 
 @pytest.fixture(autouse=True)
 def found_by_name(monkeypatch: Any) -> None:
-    monkeypatch.setattr(contract, "instantiate", lambda node, key: globals()[node["_obj_"].rpartition(".")[2]])
+    by_name = globals()
+    find = lambda node, key: by_name[node["_obj_"].rpartition(".")[2]]  # noqa: E731
+    monkeypatch.setattr(contract, "instantiate", find)
 
 
 def test_a_batchnorm_that_refuses_is_noted() -> None:

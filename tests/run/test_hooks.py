@@ -157,7 +157,7 @@ def test_worker_init_fn_is_given_back(watch: Any) -> None:
 
     seen: list[Any] = []
 
-    class Iterator_:
+    class Workers:
         def __init__(self, loader: Any) -> None:
             seen.append(loader.worker_init_fn)
 
@@ -166,8 +166,8 @@ def test_worker_init_fn_is_given_back(watch: Any) -> None:
         multiprocessing_context = type("C", (), {"get_start_method": lambda self: "spawn"})()
 
     loader = Loader()
-    hooks._follow_workers(Iterator_, watch)
-    Iterator_(loader)
+    hooks._follow_workers(Workers, watch)
+    Workers(loader)
     assert isinstance(seen[0], hooks.WorkerInit)
     assert seen[0].user is user
     assert loader.worker_init_fn is user
@@ -208,7 +208,12 @@ def test_what_getitems_returns_is_not_used_up(made: Any, driven: Any) -> None:
             return made([self[index] for index in indices])
 
     collated = []
-    run = driven(DataLoader(Many(), batch_size=2, collate_fn=lambda data: collated.append(len(list(data))) or 0))
+
+    def collate(data: Any) -> int:
+        collated.append(len(list(data)))
+        return 0
+
+    run = driven(DataLoader(Many(), batch_size=2, collate_fn=collate))
     assert run.failures == []
     assert set(collated) == {2}
     assert run.split.samples == 6

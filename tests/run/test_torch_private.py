@@ -67,7 +67,9 @@ LOADERS = {
     "subset of __getitems__": lambda: DataLoader(Subset(Many(), [3, 1, 2]), batch_size=2),
     "map, no batches": lambda: DataLoader(Map(), batch_size=None),
     "dataset makes the batches": lambda: DataLoader(
-        ByBatch(), batch_size=None, sampler=BatchSampler(SequentialSampler(range(11)), 4, drop_last=False)
+        ByBatch(),
+        batch_size=None,
+        sampler=BatchSampler(SequentialSampler(range(11)), 4, drop_last=False),
     ),
     "stream": lambda: DataLoader(Stream(), batch_size=4),
     "stream, workers": lambda: DataLoader(Stream(), batch_size=2, num_workers=2),
