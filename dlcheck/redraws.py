@@ -97,8 +97,8 @@ def drawn_alone(split: Split, samples: list[SampleId]) -> list[dict[str, Any]]:
     for sample in [one for one in samples if isinstance(one, str)][:1]:
         place = sample.partition("#")[0].removeprefix("w")
         worker = int(place) if place.isdigit() else None
-        one = {"batch": [sample], "chosen": [sample], "kind": "odd"}
-        requests.append({**one, "worker": worker, "workers": workers})
+        one: dict[str, Any] = {"batch": [sample], "chosen": [sample], "kind": "odd"}
+        requests.append(one | {"worker": worker, "workers": workers})
     return requests
 
 

@@ -26,6 +26,9 @@ STORIES = {
     "scrambled_view": "reshape-scramble",
     "blue_first": "bgr-order",
     "refused_channels": "contract-mismatch",
+    "mixup_hard_labels": "soft-label",
+    "normalised_twice": "double-scaled",
+    "interpolated_mask": "mask-values",
 }
 WORTH = {"warning", "error"}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from dlcheck.observation.tallies import SampleId, Tally, merge_tallies, sample_order
@@ -9,6 +10,8 @@ from dlcheck.observation.tallies import SampleId, Tally, merge_tallies, sample_o
 MOST_CONTENTS = 16_384
 MOST_EQUAL = 8
 MOST_FAULTS = 24
+BUCKET = 2
+MOST_IN_BUCKET = MOST_CONTENTS // 16**BUCKET
 
 
 @dataclass(frozen=True)
@@ -16,24 +19,43 @@ class Contents:
     """What arrays a field held, by a hash of each, with the smallest few samples that held it.
 
     Of very many the smallest hashes are kept: a fair sample of the different ones, so that equal
-    arrays of two processes meet.
+    arrays of two processes meet. They stand in buckets by the end of the hash, since a merge
+    copies what it changes.
     """
 
     n: int = 0
-    seen: dict[str, tuple[SampleId, ...]] = field(default_factory=dict)
+    buckets: dict[str, dict[str, tuple[SampleId, ...]]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, seen: Mapping[str, tuple[SampleId, ...]], n: int | None = None) -> Contents:
+        """Make one of hashes and the samples that held them."""
+        buckets: dict[str, dict[str, tuple[SampleId, ...]]] = {}
+        for key, ids in seen.items():
+            buckets.setdefault(key[-BUCKET:], {})[key] = tuple(ids)
+        return cls(sum(map(len, seen.values())) if n is None else n, buckets)
+
+    @property
+    def seen(self) -> dict[str, tuple[SampleId, ...]]:
+        """All hashes with the samples that held them."""
+        return {key: ids for bucket in self.buckets.values() for key, ids in bucket.items()}
 
     def merge(self, other: Contents) -> Contents:
         """Join what two processes saw."""
-        joined = dict(self.seen)
-        for key, ids in other.seen.items():
-            known = joined.get(key)
-            if known is None:
-                joined[key] = ids
-            elif known != ids:
-                joined[key] = tuple(sorted({*known, *ids}, key=sample_order)[:MOST_EQUAL])
-        if len(joined) > 2 * MOST_CONTENTS:
-            joined = {key: joined[key] for key in sorted(joined)[:MOST_CONTENTS]}
+        joined = dict(self.buckets)
+        for end, theirs in other.buckets.items():
+            bucket = dict(joined.get(end, {}))
+            for key, ids in theirs.items():
+                bucket[key] = _few(bucket.get(key), ids)
+            if len(bucket) > 2 * MOST_IN_BUCKET:
+                bucket = {key: bucket[key] for key in sorted(bucket)[:MOST_IN_BUCKET]}
+            joined[end] = bucket
         return Contents(self.n + other.n, joined)
+
+
+def _few(known: tuple[SampleId, ...] | None, ids: tuple[SampleId, ...]) -> tuple[SampleId, ...]:
+    if known is None or known == ids:
+        return ids
+    return tuple(sorted({*known, *ids}, key=sample_order)[:MOST_EQUAL])
 
 
 @dataclass(frozen=True)

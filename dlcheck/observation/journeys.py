@@ -13,7 +13,8 @@ class State:
     """What an array, tensor or picture is at one point of a sample's way.
 
     `layout` names the axes: C, H, W, T (time or depth), N; empty when the evidence does not
-    tell. `strides` (in bytes) only where one is negative. `low`, `high`, `mean` of all elements.
+    tell. `strides` (in bytes) only where one is negative. `low`, `high`, `mean`, `std` of all
+    elements.
     `ids` are the values of an array that holds few different ones, in order; empty for others.
     """
 
@@ -28,6 +29,7 @@ class State:
     strides: tuple[int, ...] = ()
     scramble: dict[str, float] = field(default_factory=dict)
     ids: tuple[float, ...] = ()
+    std: float | None = None
 
 
 @dataclass(frozen=True)
@@ -122,6 +124,8 @@ class Journey:
     (None: nothing to compare). `colours`: per image field, the correlation of its channels with
     those of the file, {"rgb": r, "bgr": r}. `mixes`: of the journey of a batch, its mixed rows.
     `contents`: hashes of the finished arrays, to compare with those in Split.contents.
+    `steady`: drawn twice in a row it came out the same (None: not tried); `again` are the steps
+    of the second time.
     """
 
     sample: SampleId
@@ -139,3 +143,5 @@ class Journey:
     note: str = ""
     mixes: tuple[Mix, ...] = ()
     contents: dict[str, str] = field(default_factory=dict)
+    steady: bool | None = None
+    again: tuple[Step, ...] = ()

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from dlcheck.observation import Mix, SampleId
 
@@ -19,7 +19,7 @@ MOST_MIXED = 3
 LEAST_KEPT = 0.7
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Target:
     """A target of the samples, one row each: class numbers (`hard`) or vectors of classes."""
 
@@ -54,24 +54,37 @@ def _are_labels(table: Any) -> bool:
     return inside and (alike or bool(numpy.isin(table, (0, 1)).all()))
 
 
-def judged(
-    target: Target,
-    mixed: Mapping[int, Any],
-    rows: Mapping[int, Any],
-    batch: Mapping[str, Any],
-    image: tuple[str, tuple[SampleId, ...]],
-) -> list[Mix]:
+class Mixture(NamedTuple):
+    """The images of a batch: their field, the samples' ids, and each row solved."""
+
+    field: str
+    ids: tuple[SampleId, ...]
+    rows: Mapping[int, Any]
+
+    @property
+    def mixed(self) -> dict[int, Any]:
+        """The rows that are made of two samples."""
+        return {number: row for number, row in self.rows.items() if row.how != "pure"}
+
+    def mix(self, number: int, path: str, how: str) -> Mix:
+        """Write down a row and the target it is compared with."""
+        row = self.rows[number]
+        of = (self.ids[row.first], self.ids[row.second])
+        return Mix(self.field, number, row.how, of, round(row.weight, 4), path, how)
+
+
+def judged(target: Target, images: Mixture, batch: Mapping[str, Any]) -> list[Mix]:
     """Compare every mixed row with what became of a target in the batch."""
-    size = len(rows)
     told: list[Mix] = []
     for path, value in batch.items():
-        if value.shape[:1] != (size,):
+        if value.shape[:1] != (len(images.rows),):
             continue
         if target.hard and _kept(target, value):
-            carried = any(_carries(target, other, mixed) for p, other in batch.items() if p != path)
-            told += [_hard(target, path, r, row, image, carried) for r, row in mixed.items()]
+            rest = [other for name, other in batch.items() if name != path]
+            carried = any(_carries(target, other, images.mixed) for other in rest)
+            told += _hard(target, images, path, carried=carried)
         elif value.ndim == FEWEST_CLASSES and _classes(target, value):
-            told += _soft(target, path, value, mixed, rows, image)
+            told += _soft(target, images, path, value)
     return told
 
 
@@ -99,20 +112,15 @@ def _carries(target: Target, value: Any, mixed: Mapping[int, Any]) -> bool:
     return (others and not _kept(target, value)) or places or shares_fit
 
 
-def _hard(
-    target: Target,
-    path: str,
-    number: int,
-    row: Any,
-    image: tuple[str, tuple[SampleId, ...]],
-    carried: bool,  # noqa: FBT001
-) -> Mix:
-    field, ids = image
-    return Mix(
-        field=field, row=number, how=row.how, of=(ids[row.first], ids[row.second]),
-        weight=round(row.weight, 4), target=path, target_how="kept", carried=carried,
-        telling=bool(target.rows[row.first] != target.rows[row.second]),
-    )  # fmt: skip
+def _hard(target: Target, images: Mixture, path: str, *, carried: bool) -> list[Mix]:
+    return [
+        dataclasses.replace(
+            images.mix(number, path, "kept"),
+            carried=carried,
+            telling=bool(target.rows[row.first] != target.rows[row.second]),
+        )
+        for number, row in images.mixed.items()
+    ]
 
 
 def _classes(target: Target, value: Any) -> bool:
@@ -128,45 +136,39 @@ def _classes(target: Target, value: Any) -> bool:
     rows = numpy.sort(value.astype("f8"), axis=1)
     rest = rows[:, : max(value.shape[1] - FEWEST_CLASSES, 1)]
     level = float(numpy.ptp(rest, axis=1).max()) <= CLOSE
-    inside = float(rows.min()) >= -CLOSE and float(rows.max()) <= 1 + CLOSE
+    inside = float(rows.min()) >= -CLOSE and float(rows.max()) <= FEWEST_CLASSES
     few = value.shape[1] > FEWEST_CLASSES or float(numpy.abs(rows.sum(axis=1) - 1).max()) <= ONE
     return level and inside and few and bool(target.rows.max() < value.shape[1])
 
 
-def _soft(  # noqa: PLR0913 - one row's images, its target, and the samples' own
-    target: Target,
-    path: str,
-    value: Any,
-    mixed: Mapping[int, Any],
-    rows: Mapping[int, Any],
-    image: tuple[str, tuple[SampleId, ...]],
-) -> list[Mix]:
+def _soft(target: Target, images: Mixture, path: str, value: Any) -> list[Mix]:
     numpy = sys.modules["numpy"]
-    field, ids = image
     table = _vectors(numpy, target, value.shape[1])
-    wanted = {r: row.weight * table[row.first] + (1 - row.weight) * table[row.second]
-              for r, row in rows.items()}  # fmt: skip
     if target.hard:
-        keep = _smoothing(numpy, wanted, value)
+        keep = _smoothing(numpy, {r: _said(table, row) for r, row in images.rows.items()}, value)
         table = keep * table + (1 - keep) / value.shape[1]
     told = []
-    for r, row in mixed.items():
-        y = value[r].astype("f8")
-        said = row.weight * table[row.first] + (1 - row.weight) * table[row.second]
+    for number, row in images.mixed.items():
+        y = value[number].astype("f8")
         weight, other = _found(numpy, y, table, row)
+        off = float(numpy.abs(y - _said(table, row)).max())
         told.append(
-            Mix(
-                field=field, row=r, how=row.how, of=(ids[row.first], ids[row.second]),
-                weight=round(row.weight, 4), target=path, target_how="soft",
-                target_of=() if other is None else (ids[row.first], ids[other]),
+            dataclasses.replace(
+                images.mix(number, path, "soft"),
+                target_of=() if other is None else (images.ids[row.first], images.ids[other]),
                 target_weight=None if weight is None else round(weight, 4),
-                off=round(max(float(numpy.abs(y - said).max()) - row.slack, 0.0), 4),
+                off=round(max(off - row.slack, 0.0), 4),
                 total=round(float(y.sum()), 4),
                 total_before=round(float(table[row.first].sum()), 4),
                 telling=bool(numpy.abs(table[row.first] - table[row.second]).max() > LOOSE),
             )
-        )  # fmt: skip
+        )
     return told
+
+
+def _said(table: Any, row: Any) -> Any:
+    """Mix the labels of two samples as their images are mixed."""
+    return row.weight * table[row.first] + (1 - row.weight) * table[row.second]
 
 
 def _vectors(numpy: Any, target: Target, classes: int) -> Any:

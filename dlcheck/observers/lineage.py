@@ -147,7 +147,9 @@ class Arrays:
         except Exception:  # noqa: BLE001 - an array that cannot be described is none
             return None
         if state is None and not hasattr(kind, "shape") and not hasattr(kind, "size"):
-            self._never.add(kind)
+            # A tuple that is no array may yet hold some.
+            if own_items(value, kind) is None:
+                self._never.add(kind)
         return state
 
     def again(self, entry: Entry) -> State | None:
@@ -197,7 +199,7 @@ def differs(before: State, after: State) -> bool:
         and _signs(before) == _signs(after)
         and bool(before.nonfinite) == bool(after.nonfinite)
     )
-    return not (same and all(_close(before, after, name) for name in ("low", "high", "mean")))
+    return not (same and all(_close(before, after, name) for name in ("low", "high", "mean", "std")))
 
 
 def _signs(state: State) -> tuple[bool, ...]:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from dlcheck.observation import Mix, SampleId
-from dlcheck.observers.labels import Target, judged
+from dlcheck.observers.labels import Mixture, Target, judged
 from dlcheck.observers.layout import numbers_of
 from dlcheck.observers.lineage import own_items
 
@@ -84,12 +84,10 @@ class Before:
         mixes: list[Mix] = []
         for path, value in found.items():
             rows = self._rows(value)
-            mixed = {r: row for r, row in rows.items() if row.how != "pure"}
-            if not mixed:
-                continue
+            images = Mixture(path, self.ids, rows)
             rest = {p: v for p, v in found.items() if p != path}
-            for target in self._targets():
-                mixes += judged(target, mixed, rows, rest, (path, self.ids))
+            for target in self._targets() if images.mixed else ():
+                mixes += judged(target, images, rest)
         return mixes
 
     def _rows(self, value: Any) -> dict[int, Row]:

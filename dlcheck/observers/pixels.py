@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -64,7 +65,7 @@ class Pixels:
         if ids and self._planes < MOST_PLANES and array.size <= MOST_PLANE:
             plane = _plane(array)
             self._planes += plane is not None
-        return _Kept(dataclasses.replace(state, ids=ids), some, plane)
+        return _Kept(dataclasses.replace(state, ids=ids, std=_std(array)), some, plane)
 
     def told(
         self,
@@ -80,9 +81,7 @@ class Pixels:
         known = [self._from_file(step, opened, read) for step in steps]
         return tuple(self._told(step, [known[n].after for n in step.sources]) for step in known)
 
-    def _from_file(
-        self, step: Step, opened: Sequence[Opened], read: Callable[[str], Any]
-    ) -> Step:
+    def _from_file(self, step: Step, opened: Sequence[Opened], read: Callable[[str], Any]) -> Step:
         paths = {o.path: o.by for o in opened if (o.file, o.line) == (step.file, step.line)}
         if step.before is not None or len(paths) != 1 or len(self._kept) >= MOST_KEPT:
             return step
@@ -138,6 +137,14 @@ def ids_of(array: Any, some: Any) -> tuple[float, ...]:
     else:
         found = numpy.unique(array)
     return tuple(float(x) for x in found) if FLAT <= len(found) <= MOST_IDS else ()
+
+
+def _std(array: Any) -> float | None:
+    """Take the deviation of all numbers, which tells a mixture of two from either."""
+    numpy = sys.modules["numpy"]
+    with numpy.errstate(all="ignore"):
+        std = float(array.std(dtype="f8"))
+    return std if math.isfinite(std) else None
 
 
 def _plane(array: Any) -> Any:

@@ -14,7 +14,7 @@ import sys
 from typing import Any
 
 from dlcheck.observation import EXAMPLES, SampleId, sample_order
-from dlcheck.observation.contents import MOST_CONTENTS, MOST_EQUAL
+from dlcheck.observation.contents import BUCKET, MOST_CONTENTS, MOST_EQUAL
 from dlcheck.observers.boxes import BoxCount, may_be_boxes
 from dlcheck.observers.describe import Described, Names, describe
 from dlcheck.run.torch_private import plain_tensors
@@ -134,16 +134,7 @@ class Values:
         """Return what belongs to the Split, in JSON."""
         part: dict[str, Any] = {}
         if self.contents:
-            part["contents"] = {
-                path: {
-                    "n": sum(map(len, seen.values())),
-                    "seen": {
-                        key: sorted(set(at), key=sample_order)[:MOST_EQUAL]
-                        for key, at in seen.items()
-                    },
-                }
-                for path, seen in self.contents.items()
-            }
+            part["contents"] = {path: _contents(seen) for path, seen in self.contents.items()}
         if self.boxes.found:
             part["boxes"] = self.boxes.found
         return part
@@ -155,6 +146,15 @@ def _whole(leaf: Described) -> bool:
 
 def _tally(indices: list[SampleId]) -> dict[str, Any]:
     return {"n": len(indices), "at": sorted(set(indices), key=sample_order)[:EXAMPLES]}
+
+
+def _contents(seen: dict[str, list[SampleId]]) -> dict[str, Any]:
+    """Return Contents in JSON."""
+    buckets: dict[str, dict[str, list[SampleId]]] = {}
+    for key, at in seen.items():
+        few = at if len(at) == 1 else sorted(set(at), key=sample_order)[:MOST_EQUAL]
+        buckets.setdefault(key[-BUCKET:], {})[key] = few
+    return {"n": sum(map(len, seen.values())), "buckets": buckets}
 
 
 def contents_of(value: Any, names: Names) -> dict[str, str]:

@@ -33,7 +33,7 @@ class Passed:
 
 
 def passed(split: Split, journey: Journey, field: str) -> list[Passed]:
-    """Return a field's steps in its sample and then in the batch, where the field is still known."""
+    """Return a field's steps in its sample and then in the batch, where it is still known."""
     own = ways.own_chain(journey, field)
     whole = own if own and not own[0].sources else ways.chain(journey, field)
     steps = [Passed(step) for step in whole]

@@ -9,8 +9,7 @@ from typing import Any
 from dlcheck.findings import NOTE, WARNING, Finding, NotApplicable, Severity, Where, rule
 from dlcheck.observation import Contents, Field, Journey, Observation, SampleId, Split, Step
 from dlcheck.rules import ways
-from dlcheck.rules.kinds import INPUTS, is_container, kind
-from dlcheck.rules.labels import redrawn_differently
+from dlcheck.rules.kinds import GUESS, INPUTS, is_container, is_first, kind
 from dlcheck.rules.words import base, joined, named, some
 
 FEWEST = 8
@@ -33,8 +32,9 @@ MATRIX = 2
 def constant_sample(obs: Observation) -> Iterator[Finding]:
     """Fire where distinct indexes give equal or blank inputs, made so by the pipeline.
 
-    That shows in the samples' ways: drawn alone they differ, or their files do. Files that really are blank or equal are a note. Masks, labels, small arrays and repeats that
-    the sampler asks for are left alone.
+    That shows in the samples' ways: drawn alone they differ, or their files do. Files that really
+    are blank or equal are a note. Masks, labels, small arrays and repeats that the sampler asks
+    for are left alone.
     """
     judged = False
     for name, split in obs.splits.items():
@@ -53,7 +53,9 @@ def constant_sample(obs: Observation) -> Iterator[Finding]:
 
 def _is_input(split: Split, field: str) -> bool:
     found = kind(split, field)
-    return found.sure(*INPUTS) and "tokens" not in found.name
+    if found.confidence >= GUESS:
+        return found.name in INPUTS and found.name != "tokens"
+    return is_first(split, field)
 
 
 @dataclass(frozen=True)
@@ -174,7 +176,7 @@ def _equal_cause(
         return None
     first, last = drawn[0], drawn[-1]
     if first.contents[field] != last.contents[field]:
-        return _shared(split, field, contents, first, last)
+        return _shared(field, first, last)
     files = [[one.path for one in way.opened] for way in (first, last)]
     if files[0] and files[1] and files[0] != files[1]:
         return _files_differ(field, first, last)
@@ -195,32 +197,25 @@ def _index_read(split: Split, field: str, first: Journey, last: Journey) -> bool
     )
 
 
-def _shared(
-    split: Split, field: str, contents: Contents, first: Journey, last: Journey
-) -> Cause | None:
+def _shared(field: str, first: Journey, last: Journey) -> Cause | None:
     """Judge samples that were equal in the drive and differ when each is drawn alone."""
-    if redrawn_differently(split) or not _steady(split, field, contents):
+    if not (first.steady and last.steady):
         return None
-    step = _own_step(field, first, last)
+    step = _kept(field, last) or _kept(field, first)
     text = (
         f"drawn alone, samples {first.sample} and {last.sample} differ, so one was given what "
-        "was kept for the other (a cache or a replaced read)"
+        "was kept for the other"
     )
-    text += f"; its own is made{ways.at(step)}" if step else ""
+    text += f"; kept{ways.at(step)} (`{step.text.strip()}`)" if step else ""
     return Cause(WARNING, text, last, step, ways.step_facts(step) if step else {})
 
 
-def _own_step(field: str, first: Journey, last: Journey) -> Step | None:
-    steps = ways.chain(last, field) or ways.chain(first, field)
-    return steps[0] if steps else None
-
-
-def _steady(split: Split, field: str, contents: Contents) -> bool:
-    """Tell that samples come out the same whenever they are drawn."""
-    if split.epochs > 1:
-        return True
-    drawn = [way for way in ways.ways(split) if field in way.contents]
-    return any(way.sample in contents.seen.get(way.contents[field], ()) for way in drawn)
+def _kept(field: str, journey: Journey) -> Step | None:
+    """Find where a sample, drawn a second time, was taken from instead of being made anew."""
+    made = ways.chain(journey, field)
+    again = [step for step in journey.again if field in step.fields]
+    fresh = [step for step in again if not any(ways.same_place(step, one) for one in made)]
+    return next(iter(fresh), None)
 
 
 def _files_differ(field: str, first: Journey, last: Journey) -> Cause | None:

@@ -44,7 +44,8 @@ NAMES = (
     ("target", r"depth|disparity|disp|flow|heatmaps?|hm|density|normals?|alpha|saliency"),
     ("other", (
         r"ids?|idx|index|indices|image_?ids?|paths?|file_?names?|names?|lengths?|len|sizes?|"
-        r"orig_?size|heights?|widths?|h|w|counts?|num_?\w+|n_\w+|age|year|month|day|score|weights?|iscrowd|area|time|timestamps?|difficult|meta|lam|epoch"
+        r"orig_?size|heights?|widths?|h|w|counts?|num_?\w+|n_\w+|age|year|month|day|score|"
+        r"weights?|iscrowd|area|time|timestamps?|difficult|meta|lam|epoch|sample_?rate|rate|fps"
     )),
     ("other", (
         r"points?|pc|cloud|xyz|pos|edge_?index|features?|feats?|attention_?mask|padding_?mask"
@@ -56,7 +57,7 @@ NAMES = (
     ("video", r"videos?|clips?|frames?"),
     ("volume", r"volumes?|vol|ct|mri|scans?"),
     ("image", (
-        r"images?|imgs?|pixel_?values|photos?|pictures?|left|right|rgb|input|inputs|x|lr|hr"
+        r"images?|imgs?|pixels|pixel_?values|photos?|pictures?|left|right|rgb|input|inputs|x|lr|hr"
         r"|lq|gt|anchor|positive|negative|query|view"
     )),
     ("label", (
@@ -153,13 +154,14 @@ def _by_name(split: Split, field: str, seen: Field) -> Iterator[Kind | None]:
     last = next((part for part in reversed(field.split(".")) if not part.isdigit()), "").lower()
     if not last:
         return
-    words = {last, *re.split(r"[_\-\s]+", last), last.rstrip("0123456789_")}
     shapes = _shapes(split, field, seen)
-    for name, pattern in NAMES:
-        if any(re.fullmatch(pattern, word) for word in words):
-            found = _named(name, shapes, seen)
-            if found:
-                yield Kind(found, _named_confidence(found, name), f"named {last}")
+    # The whole name counts before its parts: input_ids are no ids.
+    for words in ({last, last.rstrip("0123456789_")}, set(re.split(r"[_\-\s]+", last))):
+        for name, pattern in NAMES:
+            if any(re.fullmatch(pattern, word) for word in words):
+                found = _named(name, shapes, seen)
+                if found:
+                    yield Kind(found, _named_confidence(found, name), f"named {last}")
 
 
 def _named_confidence(found: str, name: str) -> float:
@@ -221,15 +223,16 @@ def _by_look(split: Split, field: str, seen: Field) -> Kind:
     ranks = {len(shape) for shape in shapes}
     if _scalar(seen):
         return _scalar_kind(split, field, seen)
-    if len(ranks) != 1:
-        return Kind()
-    rank = ranks.pop()
-    if rank == 1:
+    if ranks == {1}:
         return _line_kind(seen, shapes)
-    if rank == SPATIAL:
+    if ranks == {SPATIAL}:
         return _plane_kind(split, field, seen, shapes)
-    if rank == PLANES:
+    if ranks == {PLANES}:
         return _stack_kind(split, field, seen, shapes)
+    return _block_kind(split, field, shapes) if ranks == {BLOCK} else Kind()
+
+
+def _block_kind(split: Split, field: str, shapes: list[Shape]) -> Kind:
     layout = ways.layout(split, field)
     if layout in ("TCHW", "THWC", "CTHW") and {s[layout.index("C")] for s in shapes} == {PLANES}:
         return Kind("video", LIKELY, f"its axes are {layout}")
@@ -289,7 +292,7 @@ def _stack_kind(split: Split, field: str, seen: Field, shapes: list[Shape]) -> K
     few = _whole(seen) and _few(seen) and count == 1
     if few and len(seen.values) <= FEW_VALUES // 2 and not is_first(split, field):
         return Kind("mask", LIKELY, "a plane of few different integers")
-    if min(min(shape[1:]) for shape in shapes) < SMALL:
+    if min(min(_without(shape, count)) for shape in shapes) < SMALL:
         return Kind("image", 0.3, "three axes, very small")
     known = ways.layout(split, field)
     if not is_first(split, field) and not _like_first(split, field, shapes):
@@ -298,6 +301,11 @@ def _stack_kind(split: Split, field: str, seen: Field, shapes: list[Shape]) -> K
     if count not in CHANNELS and not known:
         return Kind("image", 0.4, f"{count} planes")
     return Kind("image", sure, f"{count} channels{f', {known}' if known else ''}")
+
+
+def _without(shape: Shape, count: int) -> Shape:
+    """Return the shape without its channel axis."""
+    return shape[1:] if shape[0] == count else shape[:-1]
 
 
 def _like_first(split: Split, field: str, shapes: list[Shape]) -> bool:

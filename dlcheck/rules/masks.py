@@ -19,6 +19,7 @@ BYTE = 255.0
 SMALL = 100.0
 OVERSHOOT = 0.3
 MANY = 20
+MOST_TEXT = 120
 CLEAR = 0.1
 CLOSE = 1e-4
 NAMES = re.compile(r"mask|label|seg|target|annot|(^|[_.])(gt|lbl|y)($|[_.\d])|^1$", re.IGNORECASE)
@@ -34,8 +35,8 @@ GEOMETRIC = re.compile(
     severity=ERROR,
     needs="samples",
     title="A mask's ids are not those of its file",
-    why="Interpolating between class 0 and class 5 makes pixels of classes 2 and 3 that are nowhere "
-    "in the picture; 0/255 where 0/1 is expected, and ids divided by 255, lose the classes.",
+    why="Interpolating between class 0 and class 5 makes pixels of classes 2 and 3, which are "
+    "nowhere in the picture; 0/255 where 0/1 is expected, and ids divided by 255, lose classes.",
     fix="Resize and rotate masks with nearest (Image.NEAREST, cv2.INTER_NEAREST, "
     "InterpolationMode.NEAREST, tv_tensors.Mask), and turn them into tensors without scaling: "
     "torch.as_tensor(np.array(mask), dtype=torch.int64).",
@@ -130,18 +131,23 @@ def _interpolated(split: Split, field: str) -> _Fault | None:
     for journey in _drawn(split, field):
         chain = ways.own_chain(journey, field)
         step = next((step for step in chain if _makes_ids(step)), None)
-        if step is not None and not _healed(split, field, journey, step):
+        if step is not None and not _healed(split, field, journey, chain, step):
             found.append((journey, step))
     if not found:
         return None
     journey, step = max(found, key=lambda one: one[1].invented)
     before, after = _ids(step.before), step.after.ids
     new = [value for value in after if value not in before]
-    share = f", {step.invented:.1%} of the pixels with an id that was not there" if step.invented else ""
+    share = (
+        f", {step.invented:.1%} of the pixels with an id that was not there"
+        if step.invented
+        else ""
+    )
     made = f"{_text(after)}" if after else "more than 24 values"
+    stage = ways.stage(step) if GEOMETRIC.search(step.stage) else step.text.strip()[:MOST_TEXT]
     message = (
-        f"{ways.stage(step)} interpolates the mask {named(field)}: of the ids {_text(before)} it "
-        f"made {made}{share}"
+        f"{stage} interpolates the mask {named(field)}: of the ids {_text(before)} it made "
+        f"{made}{share}"
     )
     facts = {"ids_before": list(before), "ids_after": list(after), "new_ids": new,
              "share": step.invented, "samples": [j.sample for j, _ in found],
@@ -155,29 +161,34 @@ def _makes_ids(step: Step) -> bool:
         return False
     if step.invented >= LEAST:
         return True
-    resized = sorted(step.before.shape or ()) != sorted(after.shape or ())
-    if not (resized or GEOMETRIC.search(step.stage) or GEOMETRIC.search(step.text)):
+    resized = ways.size(step.before) != ways.size(after)
+    moved = bool(GEOMETRIC.search(step.stage) or GEOMETRIC.search(step.text)) and not step.scale
+    if not (resized or moved):
         return False
-    if step.scale and not resized:
-        return False
-    low, high = before[0], before[-1]
     if after.ids:
-        return sum(low < v < high and v not in before for v in after.ids) >= AXES
-    reach = OVERSHOOT * (high - low)
-    if after.low is None or after.high is None or after.low == after.high:
+        return sum(before[0] < v < before[-1] and v not in before for v in after.ids) >= AXES
+    return _of_like_range(after, before[0], before[-1])
+
+
+def _of_like_range(state: State, low: float, high: float) -> bool:
+    """Tell many values between the ends of the ids, or little beyond, from other units."""
+    if state.low is None or state.high is None or state.low == state.high:
         return False
-    return low - reach <= after.low < after.high <= high + reach and after.high > (low + high) / AXES
+    reach = OVERSHOOT * (high - low)
+    inside = low - reach <= state.low and state.high <= high + reach
+    return inside and state.high > (low + high) / AXES
 
 
-def _healed(split: Split, field: str, journey: Journey, step: Step) -> bool:
+def _healed(split: Split, field: str, journey: Journey, chain: list[Step], step: Step) -> bool:
     """Tell masks that are meant to be soft, or that a threshold made whole again."""
     final, before = journey.fields[field], _ids(step.before)
     said = ways.expected(split, field)
-    if len(final.ids) == AXES and len(before) > AXES:
+    if len(final.ids) == AXES:
         return True
-    if final.ids and len(final.ids) <= len(before) and not step.invented:
+    first = next((ids for one in chain for state in ways.states(one) if (ids := _ids(state))), ())
+    if not step.invented and final.ids and set(final.ids) <= set(first):
         return True
-    soft = len(before) == AXES and "float" in (final.dtype or "") and not final.ids
+    soft = len(before) == AXES and "float" in (final.dtype or "")
     return soft and not (said.get("values") or said.get("classes"))
 
 
@@ -186,9 +197,13 @@ def _divided(split: Split, field: str) -> _Fault | None:
     for journey in _drawn(split, field):
         for step in ways.own_chain(journey, field):
             before, after = _ids(step.before), step.after.ids
-            small = len(before) > 1 and 0 <= before[0] and before[-1] <= SMALL
-            if small and len(after) == len(before) and all(
-                abs(a * BYTE - b) <= CLOSE * BYTE for a, b in zip(after, before, strict=True)
+            small = len(before) > 1 and before[0] >= 0 and before[-1] <= SMALL
+            if (
+                small
+                and len(after) == len(before)
+                and all(
+                    abs(a * BYTE - b) <= CLOSE * BYTE for a, b in zip(after, before, strict=True)
+                )
             ):
                 message = (
                     f"{ways.stage(step)} divides the ids {_text(before)} of the mask "

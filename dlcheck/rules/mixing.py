@@ -57,9 +57,7 @@ def _split(name: str, split: Split, batch: Journey) -> Iterator[Finding]:
     by_target: dict[tuple[str, str], list[Mix]] = {}
     for mix in batch.mixes:
         by_target.setdefault((mix.field, mix.target), []).append(mix)
-    soft_ones = {
-        field for (field, _), mixes in by_target.items() if mixes[0].target_how == "soft"
-    }
+    soft_ones = {field for (field, _), mixes in by_target.items() if mixes[0].target_how == "soft"}
     kept_told = set()
     for (field, target), mixes in by_target.items():
         if mixes[0].target_how == "soft":
@@ -115,7 +113,9 @@ def _soft(name: str, split: Split, batch: Journey, mixes: Sequence[Mix]) -> Find
         return _finding(name, split, batch, sums, message)
     if not wrong or len(wrong) < len(mixes) / MOST_SHOWN:
         return None
-    first = next((m for m in wrong if m.target_weight is not None and _is_clear(m.weight)), wrong[0])
+    first = next(
+        (m for m in wrong if m.target_weight is not None and _is_clear(m.weight)), wrong[0]
+    )
     said = _target_of(first)
     message = (
         f"{named(first.field)} is mixed of {_of(first)}, but {named(first.target)} of {said}: "
@@ -172,7 +172,7 @@ def _mixing_step(batch: Journey, field: str) -> Step | None:
         step
         for step in ways.chain(batch, field)
         if step.before and step.before.shape == step.after.shape and not step.scale
-        and ways.changes(step, "range")
+        and (step.before.std != step.after.std or ways.changes(step, "range"))
     ]  # fmt: skip
     finished = batch.fields.get(field)
     whole = [s for s in steps if finished is None or s.after.shape == finished.shape]

@@ -15,8 +15,8 @@ from dlcheck.rules.words import named
     severity=ERROR,
     needs="samples",
     title="uint8 arithmetic wraps round: bright pixels turn black and dark ones white",
-    why="numpy and torch compute uint8 modulo 256: 250 + 10 is 4. A clip afterwards can do nothing, "
-    "and the picture has speckles where it was brightest or darkest.",
+    why="numpy and torch compute uint8 modulo 256: 250 + 10 is 4. A clip afterwards can do "
+    "nothing, and the picture has speckles where it was brightest or darkest.",
     fix="Compute in float or int16, then clip to 0..255, then cast to uint8; or use cv2.add, which "
     "saturates.",
 )
@@ -26,9 +26,7 @@ def overflow_wrap(obs: Observation) -> Iterator[Finding]:
     Pixels that noise, an offset or a factor carried over lie near their old value modulo 256;
     those that were erased, pasted, inverted or moved do not.
     """
-    findings = [
-        finding for name, split in obs.splits.items() for finding in _wrapped(name, split)
-    ]
+    findings = [finding for name, split in obs.splits.items() for finding in _wrapped(name, split)]
     if not findings:
         ways.need_journeys(obs)
     yield from findings

@@ -133,7 +133,9 @@ def _unscaled(name: str, split: Split, field: str) -> Finding | None:
     before = step.before or State("unknown")
     given = f"values of {_range(before)}"
     stage = ways.stage(should)
-    message = f"{ways.stage(step)} applies {told(step)} to {given}, which leaves {_range(step.after)}"
+    message = (
+        f"{ways.stage(step)} applies {told(step)} to {given}, which leaves {_range(step.after)}"
+    )
     if for_unit(step):
         message += f": {named(field)} was not scaled to 0..1"
         message += f" ({stage} left {_range(should.after)})" if should is not step else ""
@@ -192,20 +194,28 @@ def _spilled(name: str, split: Split, field: str) -> Finding | None:
     drawn = [j for j in ways.ways(split) if field in j.fields]
     if seen is None or seen.high is None or len(drawn) < ALREADY:
         return None
-    lasts = [_last_scaling(passed(split, journey, field)) for journey in drawn]
-    usual = max((j.fields[field].high or 0.0) for j in drawn)
-    if any(last is None for last in lasts) or not 0 < usual <= USUAL:
-        return None
-    step = lasts[0]
-    if step is None or seen.high < SPILL or seen.high < SPILL / USUAL * usual:
-        return None
-    message = (
-        f"some samples of {named(field)} reach {seen.high:.4g}, while those traced end at "
-        f"{usual:.4g} after {ways.stage(step)}: these were not scaled"
+    lasts = {n: _last_scaling(passed(split, journey, field)) for n, journey in enumerate(drawn)}
+    steps = [step for step in lasts.values() if step is not None]
+    others = [drawn[n] for n, step in lasts.items() if step is None]
+    usual = max(
+        [drawn[n].fields[field].high or 0.0 for n, step in lasts.items() if step], default=0
     )
-    where = Where(name or None, field, ways.stage(step), file=step.file, line=step.line)
+    wild = max(USUAL, usual) * SPILL / USUAL
+    if not steps or usual > USUAL or any((j.fields[field].high or 0.0) < wild for j in others):
+        return None
+    if seen.high < wild or any("float" not in dtype for dtype in ways.dtypes(split, field)):
+        return None
+    step, odd = steps[0], others[0] if others else None
+    some = f"sample {odd.sample}" if odd else "some samples"
+    message = (
+        f"{some} of {named(field)} reach {seen.high:.4g}, while {len(steps)} samples traced end at "
+        f"{usual:.4g} after {ways.stage(step)}{ways.at(step)}: not all were scaled"
+    )
+    where = Where(
+        name or None, field, ways.stage(step), odd.sample if odd else None, step.file, step.line
+    )  # fmt: skip
     evidence = {**ways.step_facts(step), "high": seen.high, "low": seen.low, "usual_high": usual,
-                "traced": [j.sample for j in drawn]}  # fmt: skip
+                "scaled": len(steps), "not_scaled": [j.sample for j in others]}  # fmt: skip
     return Finding(message, where, evidence)
 
 
@@ -234,7 +244,7 @@ def _refuted(name: str, split: Split, field: str) -> Finding | None:
         return None
     chain = passed(split, drawn[0], field)
     step = next((p.step for p in reversed(chain) if "float" in (p.step.after.dtype or "")), None)
-    what = f"range {joined(wanted)}" if small else f"normalize {said.get('normalize')}"
+    what = f"range {joined(wanted or ())}" if small else f"normalize {said.get('normalize')}"
     message = (
         f"{named(field)} holds 0..255 floats ({_span(seen.low, seen.high)}) where expect says "
         f"{what}: nothing on its way scales it"

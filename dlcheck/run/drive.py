@@ -13,8 +13,9 @@ from dlcheck.observers.describe import Described, batch_length, describe
 from dlcheck.run import spread, torch_private
 from dlcheck.run.facts import length_of
 from dlcheck.run.failures import failure_of, safe_text
-from dlcheck.run.hooks import Watch, follow_stateful
+from dlcheck.run.hooks import follow_stateful
 from dlcheck.run.scratch import read_pulse
+from dlcheck.run.watch import Watch
 
 MOST_FAILED_BATCHES = 64
 CHEAP_EPOCH = 1 / 6

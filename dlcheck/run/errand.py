@@ -13,9 +13,10 @@ from dlcheck.run import contract, probe, refusal, shared
 from dlcheck.run.drive import Drive, Plan
 from dlcheck.run.facts import dataset_facts, loader_facts
 from dlcheck.run.failures import failure_of, keyed
-from dlcheck.run.hooks import Watch, die_with_parent, install, note_construction
+from dlcheck.run.hooks import install, note_construction
 from dlcheck.run.scratch import Scratch
 from dlcheck.run.target import ConfigMistake, NoPipeline, Target, build
+from dlcheck.run.watch import Watch, die_with_parent
 
 GIVEN = ("fields", "expect", "model", "loss", "step", "full_length")
 TORCH_PACKAGES = ("torch", "torchvision", "numpy")

@@ -6,14 +6,9 @@ in place and then calls the user's own. Nothing that belongs to the user is wrap
 
 from __future__ import annotations
 
-import collections
 import contextlib
-import ctypes
 import functools
-import json
-import signal
 import sys
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
@@ -22,106 +17,14 @@ from typing import Any
 from dlcheck.observation import SampleId
 from dlcheck.observers.batches import SampleCount, sample_leaves
 from dlcheck.observers.describe import describe
-from dlcheck.observers.values import Memory
 from dlcheck.run import replay, torch_private
-from dlcheck.run.failures import caller, failure_of, keyed
+from dlcheck.run.failures import caller, failure_of
 from dlcheck.run.fingerprint import fingerprint_of
 from dlcheck.run.scratch import Scratch
+from dlcheck.run.watch import Watch, die_with_parent
 
-PR_SET_PDEATHSIG = 1
 MOST_BATCH = 64
-NOW = "now.json"
 MOST_STATES = 8
-
-
-class Watch:
-    """What this process is watching: where to write, and for which split."""
-
-    def __init__(self, scratch: Scratch, split: str = "") -> None:
-        self.scratch = scratch
-        self.split = split
-        self.names: tuple[str, ...] = ()
-        self.spread = False
-        self.driving = False
-        self.hooked = False
-        self.epoch = 0
-        self.made_at: dict[int, tuple[str, int]] = {}
-        self.written: BaseException | None = None
-        self.depth = threading.local()
-        self.memories: dict[str, Memory] = collections.defaultdict(Memory)
-
-    def note(self, **part: Any) -> None:
-        """Write a part of the current split."""
-        self.scratch.write(obs={"splits": {self.split: part}})
-
-    def begin_epoch(self, number: int) -> None:
-        """Say for all processes which epoch of which split begins; workers may be older than it."""
-        self.epoch = number
-        self.driving = True
-        self.say_now()
-
-    @contextlib.contextmanager
-    def spreading(self) -> Iterator[None]:
-        """Count what is read as the spread."""
-        self.spread = True
-        self.say_now()
-        try:
-            yield
-        finally:
-            self.spread = False
-
-    def say_now(self) -> None:
-        """Write where the drive is for workers that cannot be told."""
-        now = [self.epoch, self.split, self.names, self.spread]
-        with contextlib.suppress(OSError):
-            Path(self.scratch.folder, NOW).write_text(json.dumps(now), encoding="utf-8")
-
-    def follow(self) -> bool:
-        """Tell whether a loader is being driven; a worker reads which epoch of which split it is.
-
-        Loaders are iterated before that too, by code that measures a dataset as it builds it.
-        """
-        if torch_private.worker_number() is not None:
-            with contextlib.suppress(OSError, ValueError):
-                now = json.loads(Path(self.scratch.folder, NOW).read_bytes())
-                self.epoch, self.split, names, self.spread = now
-                self.names = tuple(names)
-                self.driving = True
-        return self.driving
-
-    def fail(self, failure: dict[str, Any], error: BaseException) -> None:
-        """Write a failure of the current split, once for each exception."""
-        self.written = error
-        self.note(failures=keyed(failure | {"epoch": self.epoch}))
-        self.scratch.failed()
-
-    def knows(self, error: BaseException) -> bool:
-        """Tell whether the exception, or what it was raised from, was written already."""
-        chain: BaseException | None = error
-        for _ in range(20):
-            if chain is None:
-                return False
-            if chain is self.written:
-                return True
-            chain = chain.__cause__ or chain.__context__
-        return False
-
-    @contextlib.contextmanager
-    def outermost(self) -> Iterator[bool]:
-        """Yield whether no other fetch is under way in this thread."""
-        depth = getattr(self.depth, "n", 0)
-        self.depth.n = depth + 1
-        try:
-            yield depth == 0
-        finally:
-            self.depth.n = depth
-
-
-def die_with_parent() -> None:
-    """Ask Linux to end this process when the one that started it ends; nothing elsewhere."""
-    if sys.platform == "linux":
-        with contextlib.suppress(OSError, AttributeError):
-            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 class Fetch:
@@ -212,7 +115,9 @@ class Fetch:
         for index, sample in zip(ids, data if isinstance(data, list | tuple) else (), strict=False):
             seen.add(index, sample)
         self.watch.hooked = True
-        part = seen.split(drawn=not self.watch.spread) | {"batch_sizes": {str(len(ids)): {"n": 1, "at": ids[:1]}}}
+        part = seen.split(drawn=not self.watch.spread) | {
+            "batch_sizes": {str(len(ids)): {"n": 1, "at": ids[:1]}}
+        }
         part["samples"] = len(ids)
         if self.watch.spread:
             part |= {"samples": 0, "spread": len(ids), "batch_sizes": {}}

@@ -27,13 +27,14 @@ from dlcheck.run import replay, sheets, torch_private, twice
 from dlcheck.run.facts import length_of
 from dlcheck.run.failures import failure_of, is_user
 from dlcheck.run.fingerprint import fingerprint
-from dlcheck.run.hooks import die_with_parent
 from dlcheck.run.scratch import Scratch
+from dlcheck.run.watch import die_with_parent
 
 POLL = 0.01
 ALONE = 5.0
 MOST_STREAM = 5_000
 MOST_COLLATED = 8
+MOST_AGAIN = 32
 ASK = "ask.json"
 MORE = "pictures.json"
 Drawn = tuple[SampleId, Any]
@@ -241,14 +242,24 @@ class Probe:
             same = self.same(sample, traced, request)
         journey = dataclasses.replace(
             self.told(sample, traced), opened=opened, reproduced=same,
-            note="; ".join([*[f"could not restore {path}" for path in lost], traced.note]).strip("; "),
+            note="; ".join(filter(None, [*(f"{path} not restored" for path in lost), traced.note])),
             colours=self.colours(traced, opened, self.names.get(request["split"], ())),
             contents=contents_of(traced.value, self.names.get(request["split"], ())),
         )  # fmt: skip
         if "phase" in request and not reset and same is None:
             journey = dataclasses.replace(journey, reproduced=False)
+        if request.get("kind") == "alone" and isinstance(sample, int) and journey.contents:
+            journey = self.twice_in_a_row(journey, request["split"], call)
         self.write(request["split"], journey)
         return [] if traced.error is not None else [(sample, traced.value)]
+
+    def twice_in_a_row(self, journey: Journey, split: str, call: Callable[[], Any]) -> Journey:
+        """Draw a sample once more: whether it stays the same, and what of it was kept."""
+        second = self.traced(split, call)
+        if second.error is not None:
+            return journey
+        steady = contents_of(second.value, self.names.get(split, ())) == journey.contents
+        return dataclasses.replace(journey, steady=steady, again=tuple(second.steps[:MOST_AGAIN]))
 
     def tracer(self, split: str) -> Tracer:
         """Make a tracer for the user's files."""

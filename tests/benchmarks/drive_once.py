@@ -35,7 +35,8 @@ if __name__ == "__main__":
     from pipelines import make_photos
 
     if sys.argv[1] == "watched":
-        from dlcheck.run.hooks import Watch, install
+        from dlcheck.run.hooks import install
+        from dlcheck.run.watch import Watch
         from dlcheck.run.scratch import Scratch
 
         WATCH = Watch(Scratch(tempfile.mkdtemp(prefix="dlcheck-bench-")))

@@ -877,6 +877,22 @@ def test_locals_attributes_and_arguments_stay_untouched() -> None:
     assert [s.function for s in traced.steps] == ["inner"]
 
 
+def test_tuple_that_was_read_from_an_attribute_closes_no_other_tuple() -> None:
+    """`self.items[i]` gives a tuple, which is no array; those met later may hold some."""
+
+    class Pairs:
+        def __init__(self) -> None:
+            self.items = [(Array(5, 5), 1)]
+
+        def sample(self) -> Any:
+            x, label = self.items[0]
+            both = (x, label)
+            return sized(both[0], 3, 3), label
+
+    traced = trace(Pairs().sample)
+    assert table(traced)[-1][2:] == ((5, 5), (3, 3))
+
+
 def test_code_without_source_is_followed_by_its_bytecode() -> None:
     space: dict[str, Any] = {"Array": Array, "turned": turned}
     lines = ["a = Array(1, 2)", "b = Array(9, 9, 9)", "c = turned(a, 1, 0)", "return c"]

@@ -15,8 +15,9 @@ EXAMPLES = Path(dlcheck.__file__).parent / "examples"
 RULES = [pytest.param(one, id=one.slug) for one in REGISTRY.values()]
 FAMILIES = {
     "0": {"run"},
-    "1": {"pairs", "reading", "shapes"},
+    "1": {"contract", "pairs", "reading", "shapes"},
     "2": {"colour", "layout", "strides"},
+    "3": {"boxes", "dtypes", "equal", "finite", "labels", "masks", "mixing", "overflow", "scaling", "splits"},
 }
 
 

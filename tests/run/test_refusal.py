@@ -64,14 +64,15 @@ def test_layer_inside_is_named_by_its_path() -> None:
     [
         (CONV, batch(8, 32, 32, 3, dtype="uint8"), False, "cast on the device"),
         (CONV, batch(8, 32, 32, 3), True, "the step feeds the model"),
-        (node("Transformer", d_model=8, nhead=2), batch(8, 4, 8), False, "more than one input"),
+        (node("Bilinear", in1_features=8, in2_features=8, out_features=2), batch(8, 8), False,
+         "more than one input"),
         (node("Conv2d", in_channels=3), batch(8, 3, 9, 9), False, "could not be"),
         (node("Embedding", num_embeddings=9, embedding_dim=4), batch(8, 5), False, "could not be"),
         (node("functional.relu"), batch(8, 5), False, "could not be"),
     ],
     ids=["uint8", "with a step", "two inputs", "wrong arguments", "no word of sizes", "no module"],
 )  # fmt: skip
-def test_what_tells_nothing_says_why(model: Any, leaves: Any, stepped: bool, reason: str) -> None:
+def test_what_tells_nothing_says_why(model: Any, leaves: Any, stepped: Any, reason: str) -> None:
     run = run_model(model, leaves, stepped=stepped)
     assert run.kind == ""
     assert reason in run.reason

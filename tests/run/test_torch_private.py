@@ -87,7 +87,8 @@ def taken(loader: Any) -> str:
 def test_hooked_fetcher_gives_the_batches_of_torchs_own(
     name: str, torch_as_it_was: None, tmp_path: Any
 ) -> None:
-    from dlcheck.run.hooks import Watch, install
+    from dlcheck.run.hooks import install
+    from dlcheck.run.watch import Watch
     from dlcheck.run.scratch import Scratch
 
     plain = taken(LOADERS[name]())
@@ -171,7 +172,8 @@ def test_a_torch_without_the_context_is_no_crash(monkeypatch: Any) -> None:
 
 
 def test_missing_names_are_reported(monkeypatch: Any, tmp_path: Any, torch_as_it_was: None) -> None:
-    from dlcheck.run.hooks import Watch, install
+    from dlcheck.run.hooks import install
+    from dlcheck.run.watch import Watch
     from dlcheck.run.scratch import Scratch
 
     watch = Watch(Scratch(str(tmp_path)))

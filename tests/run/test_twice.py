@@ -77,7 +77,8 @@ def step(stage: str, mean: float, line: int = 10) -> Step:
 @pytest.mark.parametrize(
     ("one", "other", "stage"),
     [
-        ([step("Read", 0.5), step("Jitter", 0.5)], [step("Read", 0.5), step("Jitter", 0.6)], "Jitter"),
+        ([step("Read", 0.5), step("Jitter", 0.5)],
+         [step("Read", 0.5), step("Jitter", 0.6)], "Jitter"),
         ([step("Read", 0.5), step("Flip", 0.5), step("Cast", 0.5)],
          [step("Read", 0.5), step("Cast", 0.5)], "Flip"),
         ([step("Read", 0.5), step("Cast", 0.5)],

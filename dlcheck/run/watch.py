@@ -1,0 +1,112 @@
+"""What one process is watching, and what it has written of it."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import ctypes
+import json
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from dlcheck.observers.values import Memory
+from dlcheck.run import torch_private
+from dlcheck.run.failures import keyed
+from dlcheck.run.scratch import Scratch
+
+PR_SET_PDEATHSIG = 1
+NOW = "now.json"
+
+
+class Watch:
+    """What this process is watching: where to write, and for which split."""
+
+    def __init__(self, scratch: Scratch, split: str = "") -> None:
+        self.scratch = scratch
+        self.split = split
+        self.names: tuple[str, ...] = ()
+        self.spread = False
+        self.driving = False
+        self.hooked = False
+        self.epoch = 0
+        self.made_at: dict[int, tuple[str, int]] = {}
+        self.written: BaseException | None = None
+        self.depth = threading.local()
+        self.memories: dict[str, Memory] = collections.defaultdict(Memory)
+
+    def note(self, **part: Any) -> None:
+        """Write a part of the current split."""
+        self.scratch.write(obs={"splits": {self.split: part}})
+
+    def begin_epoch(self, number: int) -> None:
+        """Say for all processes which epoch of which split begins; workers may be older than it."""
+        self.epoch = number
+        self.driving = True
+        self.say_now()
+
+    @contextlib.contextmanager
+    def spreading(self) -> Iterator[None]:
+        """Count what is read as the spread."""
+        self.spread = True
+        self.say_now()
+        try:
+            yield
+        finally:
+            self.spread = False
+
+    def say_now(self) -> None:
+        """Write where the drive is for workers that cannot be told."""
+        now = [self.epoch, self.split, self.names, self.spread]
+        with contextlib.suppress(OSError):
+            Path(self.scratch.folder, NOW).write_text(json.dumps(now), encoding="utf-8")
+
+    def follow(self) -> bool:
+        """Tell whether a loader is being driven; a worker reads which epoch of which split it is.
+
+        Loaders are iterated before that too, by code that measures a dataset as it builds it.
+        """
+        if torch_private.worker_number() is not None:
+            with contextlib.suppress(OSError, ValueError):
+                now = json.loads(Path(self.scratch.folder, NOW).read_bytes())
+                self.epoch, self.split, names, self.spread = now
+                self.names = tuple(names)
+                self.driving = True
+        return self.driving
+
+    def fail(self, failure: dict[str, Any], error: BaseException) -> None:
+        """Write a failure of the current split, once for each exception."""
+        self.written = error
+        self.note(failures=keyed(failure | {"epoch": self.epoch}))
+        self.scratch.failed()
+
+    def knows(self, error: BaseException) -> bool:
+        """Tell whether the exception, or what it was raised from, was written already."""
+        chain: BaseException | None = error
+        for _ in range(20):
+            if chain is None:
+                return False
+            if chain is self.written:
+                return True
+            chain = chain.__cause__ or chain.__context__
+        return False
+
+    @contextlib.contextmanager
+    def outermost(self) -> Iterator[bool]:
+        """Yield whether no other fetch is under way in this thread."""
+        depth = getattr(self.depth, "n", 0)
+        self.depth.n = depth + 1
+        try:
+            yield depth == 0
+        finally:
+            self.depth.n = depth
+
+
+def die_with_parent() -> None:
+    """Ask Linux to end this process when the one that started it ends; nothing elsewhere."""
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)

@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import ast
+import sys
+from typing import Any
+
+import pytest
+
+from dlcheck.observers.held import held
+
+
+class Store:
+    """What a dataset keeps."""
+
+    def __init__(self, items: Any) -> None:
+        self.items = items
+        self.calls = 0
+
+    @property
+    def costly(self) -> int:
+        self.calls += 1
+        return 1
+
+    def __getitem__(self, index: int) -> int:
+        self.calls += 1
+        return index
+
+
+def values(expression: str, self: Any) -> dict[str, Any]:
+    i = 1
+    found = dict(held(ast.parse(expression, mode="eval").body, sys._getframe()))
+    assert (i, id(self)) == (1, id(self))
+    return found
+
+
+def test_attributes_and_indexes_are_read():
+    self = Store([10, 20, {"a": 30}])
+    assert values("f(self.items[i])", self) == {"self.items[i]": 20}
+    assert values("self.items[2]['a'] / 255", self) == {"self.items[2]['a']": 30}
+    assert values("self.items[0].float()", self) == {"self.items[0]": 10}
+
+
+def test_rows_of_arrays_are_read():
+    np = pytest.importorskip("numpy")
+    self = Store(np.arange(6).reshape(3, 2))
+    assert values("torch.tensor(self.items[i])", self)["self.items[i]"].tolist() == [2, 3]
+
+
+@pytest.mark.parametrize(
+    "expression", ["f(self.costly)", "f(self[i])", "f(self.missing)", "f(self.items[9])", "f(i)"]
+)
+def test_nothing_that_runs_code_or_fails_is_read(expression):
+    self = Store([1])
+    assert values(expression, self) == {}
+    assert self.calls == 0
