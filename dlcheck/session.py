@@ -33,6 +33,7 @@ TAIL = 16_384
 CHUNK = 65_536
 OVERTIME = 4.0
 PROBE_TIME = 20.0
+PROBE_ANSWERS = 4
 SHORT_PATH = 60
 CHILD = Path(__file__).parent / "run" / "child.py"
 NO_TORCH_HINT = (
@@ -200,18 +201,24 @@ class Session:
 
     def _request(self, requests: list[dict[str, Any]], name: str) -> None:
         """Hand a list of requests to the probe, which answers them within its time."""
-        self.patience = time.monotonic() + max(PROBE_TIME, self.job.hang_after)
+        self._be_patient()
         path = self.scratch / "ask.tmp"
         path.write_text(json.dumps(requests), encoding="utf-8")
         path.replace(self.scratch / name)
+
+    def _be_patient(self) -> None:
+        """Give the probe its time once more: it has just been asked, or has just answered."""
+        self.patience = time.monotonic() + max(PROBE_TIME, self.job.hang_after)
 
     def _explain(self) -> None:
         """Wait for the probe's answers; it may die or hang without harm."""
         self._read()
         self._ask_probe()
+        end = time.monotonic() + PROBE_ANSWERS * max(PROBE_TIME, self.job.hang_after)
         while self.probe == "asked" and self.signal is None:
             time.sleep(POLL)
-            self._read()
+            if self._read() and time.monotonic() < end:
+                self._be_patient()
             self.progress.show("tracing single samples")
             gone = self._probe_gone()
             if self.probe == "asked" and (gone or time.monotonic() > self.patience):

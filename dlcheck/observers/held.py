@@ -19,22 +19,34 @@ NOTHING = object()
 
 
 def held(node: ast.AST | None, frame: FrameType) -> Iterator[tuple[str, Any]]:
-    """Yield the outermost chains of attributes and indexes in an expression, with their values."""
+    """Yield the arrays that chains of attributes and indexes in an expression lead to."""
     queue: list[ast.AST] = [] if node is None else [node]
     found = 0
     for outer in queue:
         if isinstance(outer, ast.Attribute | ast.Subscript):
-            value = _value(outer, frame)
-            if value is not NOTHING and found < MOST:
+            root = _root(outer)
+            value = _value(outer, frame) if isinstance(root, ast.Name) else NOTHING
+            if _may_be_array(value) and found < MOST:
                 found += 1
                 yield ast.unparse(outer), value
-                continue
-        if isinstance(outer, ast.Call):
+            queue.extend([] if isinstance(root, ast.Name) else [root])
+        elif isinstance(outer, ast.Call):
             # Of `self.transform(x)` and `x.float()` only what is called upon may be an array.
             queue.extend([outer.func.value] if isinstance(outer.func, ast.Attribute) else [])
             queue.extend([*outer.args, *(keyword.value for keyword in outer.keywords)])
         elif not isinstance(outer, ast.Lambda):
             queue.extend(ast.iter_child_nodes(outer))
+
+
+def _root(node: ast.AST) -> ast.AST:
+    while isinstance(node, ast.Attribute | ast.Subscript):
+        node = node.value
+    return node
+
+
+def _may_be_array(value: Any) -> bool:
+    kind = type(value)
+    return hasattr(kind, "shape") or hasattr(kind, "getbands")
 
 
 def _value(node: ast.AST, frame: FrameType) -> Any:

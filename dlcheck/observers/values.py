@@ -7,6 +7,7 @@ storage; what was learnt of a field once (too many different numbers to be ids) 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import hashlib
 import itertools
 import math
@@ -17,12 +18,16 @@ from dlcheck.observation import EXAMPLES, SampleId, sample_order
 from dlcheck.observation.contents import BUCKET, MOST_CONTENTS, MOST_EQUAL
 from dlcheck.observers.boxes import BoxCount, may_be_boxes
 from dlcheck.observers.describe import Described, Names, describe
+from dlcheck.observers.ranges import READABLE
 from dlcheck.run.torch_private import plain_tensors
 
 READ = 512
 FEWEST = 256
 MOST_IDS = 64
 HASHED = 2
+MOST_LOOKS = 1_000
+# Integers of each width: hashes and ids need the bits alone.
+WIDTHS = {1: "u1", 2: "u2", 4: "i4", 8: "i8"}
 DIGEST = 6
 SPACE = 1 << (8 * DIGEST)
 WHOLE = frozenset(
@@ -71,7 +76,7 @@ class Values:
             if leaf.low == leaf.high and leaf.low is not None:
                 self.found[leaf.path] = {int(leaf.low)}
             else:
-                self.found[leaf.path] = distinct(value)
+                self.found[leaf.path] = distinct(value, leaf.dtype)
 
     def end(self, index: SampleId, leaves: list[Described]) -> None:
         """Count what was noted of a sample."""
@@ -176,20 +181,32 @@ def content_of(value: Any) -> str | None:
 
     Arrays with another order in memory have another hash.
     """
-    with contextlib.suppress(Exception):  # storage that is not there, or a subclass's refusal
+    try:
         some, shape, name = _some(value)
-        if some is not None:
-            look = f"{name}{tuple(shape)}".encode()
-            return hashlib.blake2b(some.tobytes() + look, digest_size=DIGEST).hexdigest()
-    return None
+        if some is None:
+            return None
+        look = _LOOKS.get((name, shape)) or _look(name, shape)
+        return hashlib.blake2b(some.tobytes() + look, digest_size=DIGEST).hexdigest()
+    except Exception:  # noqa: BLE001 - storage that is not there, or a subclass's refusal
+        return None
 
 
-def distinct(value: Any) -> set[int]:
+_LOOKS: dict[tuple[Any, Any], bytes] = {}
+
+
+def _look(name: Any, shape: Any) -> bytes:
+    if len(_LOOKS) > MOST_LOOKS:
+        _LOOKS.clear()
+    return _LOOKS.setdefault((name, shape), f"{name}{tuple(shape)}".encode())
+
+
+def distinct(value: Any, dtype: str) -> set[int]:
     """Return the different integers among some hundred elements; of fewer, among all."""
     with contextlib.suppress(Exception):
         some, _, _ = _some(value)
         if some is not None:
-            return set(some.tolist())
+            native = some.dtype.isnative and some.dtype.itemsize == int(READABLE[dtype][1])
+            return set((some.view(READABLE[dtype]) if native else some).tolist())
     return set()
 
 
@@ -197,6 +214,8 @@ def _some(value: Any) -> tuple[Any, Any, Any]:
     """Copy some hundred elements, evenly spread, as an array of their own."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.Tensor):
+        if type(value) is torch.Tensor:
+            return _of_tensor(torch, value)
         with plain_tensors():
             return _of_tensor(torch, value)
     array = sys.modules["numpy"].asarray(value)
@@ -210,12 +229,20 @@ def _some(value: Any) -> tuple[Any, Any, Any]:
 
 
 def _of_tensor(torch: Any, value: Any) -> tuple[Any, Any, Any]:
-    if value.device.type != "cpu" or value.layout != torch.strided:
+    if value.layout != torch.strided or not value.is_cpu:
         return None, (), ""
-    plain = value.detach() if value.requires_grad else value
+    width = value.element_size()
+    code = WIDTHS.get(width)
+    if code and value.is_contiguous() and not value.is_neg():
+        # The address spares torch's dispatch, and leaves the storage resizable.
+        size = value.numel()
+        memory = (ctypes.c_char * (size * width)).from_address(value.data_ptr())
+        flat = sys.modules["numpy"].frombuffer(memory, code)
+        return flat[:: _step(size)], value.shape, value.dtype
+    plain = value.detach()
     size = plain.numel()
     step = _step(size)
-    if plain.is_contiguous() or _dense(plain):
+    if _dense(plain):
         count = (size + step - 1) // step
         some = torch.as_strided(plain, (count,), (step,), plain.storage_offset()).clone()
     else:

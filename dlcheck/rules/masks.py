@@ -167,7 +167,8 @@ def _makes_ids(step: Step) -> bool:
         return False
     if after.ids:
         return sum(before[0] < v < before[-1] and v not in before for v in after.ids) >= AXES
-    return _of_like_range(after, before[0], before[-1])
+    unit = before == (0.0, BYTE) and _of_like_range(after, 0.0, 1.0)
+    return unit or _of_like_range(after, before[0], before[-1])
 
 
 def _of_like_range(state: State, low: float, high: float) -> bool:

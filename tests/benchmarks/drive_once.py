@@ -36,8 +36,8 @@ if __name__ == "__main__":
 
     if sys.argv[1] == "watched":
         from dlcheck.run.hooks import install
-        from dlcheck.run.watch import Watch
         from dlcheck.run.scratch import Scratch
+        from dlcheck.run.watch import Watch
 
         WATCH = Watch(Scratch(tempfile.mkdtemp(prefix="dlcheck-bench-")))
         WATCH.scratch.begin()

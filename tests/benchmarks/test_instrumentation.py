@@ -32,12 +32,13 @@ def test_a_sample_of_3x224x224(
     torch = pytest.importorskip("torch")
 
     from dlcheck.observers.batches import SampleCount
+    from dlcheck.observers.values import Memory
     from dlcheck.run.scratch import Scratch
 
     sample = (torch.rand(3, 224, 224), 3)
     scratch = Scratch(str(tmp_path))
     scratch.begin()
-    seen = SampleCount()
+    seen = SampleCount((), Memory())
 
     def one() -> None:
         scratch.ask(3)

@@ -33,11 +33,20 @@ def values(expression: str, self: Any) -> dict[str, Any]:
     return found
 
 
-def test_attributes_and_indexes_are_read():
-    self = Store([10, 20, {"a": 30}])
-    assert values("f(self.items[i])", self) == {"self.items[i]": 20}
-    assert values("self.items[2]['a'] / 255", self) == {"self.items[2]['a']": 30}
-    assert values("self.items[0].float()", self) == {"self.items[0]": 10}
+EXPRESSIONS = {
+    "f(self.items[i])": "self.items[i]",
+    "self.items[2]['a'] / 255": "self.items[2]['a']",
+    "self.items[0].float()": "self.items[0]",
+    "{'x': f(self.items[0])[None]}": "self.items[0]",
+    "f(self.items[0].copy())[1:]": "self.items[0]",
+}
+
+
+@pytest.mark.parametrize(("expression", "path"), EXPRESSIONS.items(), ids=EXPRESSIONS)
+def test_arrays_in_attributes_and_containers_are_read(expression, path):
+    np = pytest.importorskip("numpy")
+    rows = np.arange(6).reshape(3, 2)
+    assert list(values(expression, Store([rows, rows, {"a": rows}]))) == [path]
 
 
 def test_rows_of_arrays_are_read():
@@ -47,7 +56,17 @@ def test_rows_of_arrays_are_read():
 
 
 @pytest.mark.parametrize(
-    "expression", ["f(self.costly)", "f(self[i])", "f(self.missing)", "f(self.items[9])", "f(i)"]
+    "expression",
+    [
+        "f(self.costly)",
+        "f(self[i])",
+        "f(self.missing)",
+        "f(self.items[9])",
+        "f(i)",
+        "f(self.items)",
+        "f(self.items[0])",
+        "self.transform(i)",
+    ],
 )
 def test_nothing_that_runs_code_or_fails_is_read(expression):
     self = Store([1])

@@ -100,7 +100,7 @@ def test_cutmix_gives_the_share_of_the_area():
     share = 1 - 12 * 16 / 24**2
     found = mixes((cut, share * ONE_HOT + (1 - share) * ONE_HOT[ORDER]))
     assert {mix.how for mix in found} == {"cutmix"}
-    assert [mix.weight for mix in found] == pytest.approx([share] * N, abs=1e-3)
+    assert [mix.weight for mix in found] == pytest.approx([share] * N, abs=0.02)
     assert max(mix.off for mix in found) < 0.01
 
 

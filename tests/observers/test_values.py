@@ -69,7 +69,7 @@ def test_reading_leaves_the_storage_as_it_was() -> None:
     value = torch.randn(3, 64, 64)
     before = value.clone()
     content_of(value)
-    distinct(torch.arange(1000))
+    distinct(torch.arange(1000), "int64")
     assert torch.equal(value, before)
     value.resize_(4, 64, 64)
 
@@ -96,6 +96,15 @@ def test_ids_are_counted_by_sample() -> None:
         "1": (1, (0,)),
         "2": (2, (0, 1)),
     }
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int16", "int32", "int64"])
+@pytest.mark.parametrize("step", [1, 2])
+def test_ids_below_zero_stay_so(dtype: str, step: int) -> None:
+    value = torch.tensor([-1, 0, 0, 5] * 400, dtype=getattr(torch, dtype))[::step]
+    wanted = set(value.tolist())
+    assert distinct(value, dtype) == wanted
+    assert distinct(value.numpy(), dtype) == wanted
 
 
 def test_fields_of_many_numbers_are_given_up_for_good() -> None:

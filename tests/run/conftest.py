@@ -57,8 +57,8 @@ def torch_as_it_was() -> Iterator[None]:
 def watch(tmp_path: Path, torch_as_it_was: None) -> Any:
     """Hooks in place, writing to a scratch folder of the test's own."""
     from dlcheck.run.hooks import install, note_construction
-    from dlcheck.run.watch import Watch
     from dlcheck.run.scratch import Scratch
+    from dlcheck.run.watch import Watch
 
     folder = tmp_path / "scratch"
     folder.mkdir()

@@ -85,7 +85,10 @@ def splits(tmp_path_factory: Any) -> dict[str, Any]:
     (folder / "pipeline.py").write_text(PIPELINE)
     root = str(Path(__file__).resolve().parents[2])
     done = subprocess.run(
-        [sys.executable, "-m", "dlcheck", "shapes", "pipeline.py:make_loaders", "--format=json"],
+        [
+            sys.executable, "-m", "dlcheck", "shapes", "pipeline.py:make_loaders",
+            "--format=json", "--budget=3m",
+        ],
         cwd=folder, env={**os.environ, "PYTHONPATH": root}, stdin=subprocess.DEVNULL,
         capture_output=True, text=True, timeout=240, check=False,
     )  # fmt: skip

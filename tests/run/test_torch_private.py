@@ -88,8 +88,8 @@ def test_hooked_fetcher_gives_the_batches_of_torchs_own(
     name: str, torch_as_it_was: None, tmp_path: Any
 ) -> None:
     from dlcheck.run.hooks import install
-    from dlcheck.run.watch import Watch
     from dlcheck.run.scratch import Scratch
+    from dlcheck.run.watch import Watch
 
     plain = taken(LOADERS[name]())
     assert install(Watch(Scratch(str(tmp_path)))) == []
@@ -173,8 +173,8 @@ def test_a_torch_without_the_context_is_no_crash(monkeypatch: Any) -> None:
 
 def test_missing_names_are_reported(monkeypatch: Any, tmp_path: Any, torch_as_it_was: None) -> None:
     from dlcheck.run.hooks import install
-    from dlcheck.run.watch import Watch
     from dlcheck.run.scratch import Scratch
+    from dlcheck.run.watch import Watch
 
     watch = Watch(Scratch(str(tmp_path)))
     with monkeypatch.context() as patch:
