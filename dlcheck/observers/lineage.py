@@ -199,7 +199,9 @@ def differs(before: State, after: State) -> bool:
         and _signs(before) == _signs(after)
         and bool(before.nonfinite) == bool(after.nonfinite)
     )
-    return not (same and all(_close(before, after, name) for name in ("low", "high", "mean", "std")))
+    return not (
+        same and all(_close(before, after, name) for name in ("low", "high", "mean", "std"))
+    )
 
 
 def _signs(state: State) -> tuple[bool, ...]:

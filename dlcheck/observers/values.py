@@ -84,7 +84,7 @@ class Values:
             low, shape = leaf.low, leaf.shape
             if low is None or low != leaf.high:
                 continue
-            if not shape and low.is_integer() and _whole(leaf):
+            if (not shape or math.prod(shape) == 1) and low.is_integer() and _whole(leaf):
                 self.series.setdefault(leaf.path, []).append(int(low))
                 self.found[leaf.path] = {int(low)}
             elif shape and leaf.dtype and not leaf.nonfinite and math.prod(shape) >= FEWEST:
@@ -263,14 +263,15 @@ def _dense(plain: Any) -> bool:
 
 
 def _cut(array: Any) -> Any:
-    """Take some of every axis, most of the last."""
-    spare = READ
-    parts = []
-    for length in reversed(array.shape):
-        wanted = max(1, min(length, 16 if spare > MOST_IDS else spare))
-        parts.append(slice(None, None, max(1, length // wanted)))
-        spare = max(1, spare // wanted)
-    return array[tuple(reversed(parts))]
+    """Take some of every axis, all of the short ones."""
+    spare, steps = READ, [1] * len(array.shape)
+    order = sorted(range(len(array.shape)), key=lambda axis: int(array.shape[axis]))
+    for place, axis in enumerate(order):
+        length = int(array.shape[axis])
+        wanted = min(length, math.ceil(spare ** (1 / (len(order) - place))))
+        steps[axis] = length // wanted | 1 if 0 < wanted < length else 1
+        spare = max(1, spare // max(1, wanted))
+    return array[tuple(slice(None, None, step) for step in steps)]
 
 
 def _step(size: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,7 @@ DETECTORS = "torchvision.models.detection"
 FEW = 0.1
 MOST = 0.95
 ENOUGH = 10
+RESIZES = re.compile(r"resize|interpolate|zoom|rescale", re.IGNORECASE)
 MEANINGS = {
     "inverted": "x2 < x1 or y2 < y1",
     "flat": "no width or no height",
@@ -69,8 +71,12 @@ def _findings(name: str, split: Split, field: str, boxes: Boxes) -> Iterator[Fin
     if broken:
         fault = Fault(form, source, severity, broken, misread=misread)
         yield _finding(name, split, field, fault)
-    elif _outside_counts(boxes, form, source):
-        moved = _not_moved(split, field)
+        return
+    moved = _not_moved(split, field)
+    if not boxes.boxes.get(f"{form}.outside"):
+        if moved is not None and RESIZES.search(moved.stage):
+            yield _left_behind(name, split, field, moved)
+    else:
         level = ERROR if moved else severity
         yield _finding(name, split, field, Fault(form, source, level, ("outside",), moved=moved))
 
@@ -109,11 +115,6 @@ def _looks_like_sizes(boxes: Boxes) -> bool:
     """Tell that x, y, width, height inside the image explain what corners do not."""
     fine = not boxes.boxes.get("xywh.flat") and _share(boxes, "xywh.outside") <= 1 - MOST
     return fine and boxes.sized > 0 and bool(boxes.boxes.get("xyxy.inverted"))
-
-
-def _outside_counts(boxes: Boxes, form: str, source: str) -> bool:
-    count = boxes.boxes.get(f"{form}.outside", 0)
-    return bool(count) and bool(source or count >= 1)
 
 
 @dataclass(frozen=True)
@@ -166,6 +167,18 @@ def _finding(name: str, split: Split, field: str, fault: Fault) -> Finding:
     return Finding(message, where, evidence, fault.severity)
 
 
+def _left_behind(name: str, split: Split, field: str, moved: Step) -> Finding:
+    """Speak of an image that was resized after its boxes had their last change."""
+    boxes = split.boxes[field]
+    evidence = {"boxes": boxes.n, "high": boxes.high, **ways.step_facts(moved)}
+    where = Where(name or None, field, ways.stage(moved), None, moved.file, moved.line)
+    message = (
+        f"{ways.stage(moved)}{ways.at(moved)} resized the image, and {named(field)} kept its "
+        "numbers from before"
+    )
+    return Finding(message, where, evidence, WARNING)
+
+
 def _shown(worst: tuple[float, ...]) -> str:
     size = f" in an image {worst[4]:.0f} wide, {worst[5]:.0f} high" if worst[4:] else ""
     return f"e.g. [{joined(f'{x:g}' for x in (round(v, 2) for v in worst[:4]))}]{size}"
@@ -186,10 +199,14 @@ def _not_moved(split: Split, field: str) -> Step | None:
     """Find a step that resized or cut the image after the boxes had their final numbers."""
     for journey in ways.ways(split):
         mine = ways.chain(journey, field)
+        if not mine:
+            continue
         last = max((journey.steps.index(step) for step in mine if _moves(step)), default=-1)
         for step in journey.steps[last + 1 :]:
             before, after = step.before, step.after
             if field in step.fields or not step.fields or before is None:
+                continue
+            if any(ways.same_place(step, one) for one in mine):
                 continue
             old, new = ways.size(before), ways.size(after)
             resized = old and new and old != new and old != new[::-1]

@@ -10,12 +10,13 @@ from typing import Any
 from dlcheck.findings import ERROR, WARNING, Finding, Severity, Where, rule
 from dlcheck.observation import Failure, Field, Journey, Observation, Split, Step, shape_of
 from dlcheck.rules import ways
-from dlcheck.rules.kinds import INPUTS, LIKELY, is_container, kind
+from dlcheck.rules.kinds import INPUTS, LIKELY, is_container, is_first, kind
 from dlcheck.rules.words import bare, joined, named
 
 REFUSED = frozenset({"int8", "int16", "int32", "uint16", "uint32", "uint64", "float64", "float16"})
 NARROW = frozenset({"int8", "int16", "int32"})
-DOUBLE = "float64"
+DOUBLE, SINGLE = "float64", "float32"
+BINARY = 2
 LARGE = 4_096
 CLASS_LOSSES = ("CrossEntropy", "NLLLoss", "cross_entropy", "nll_loss")
 REAL_LOSSES = ("MSELoss", "L1Loss", "SmoothL1", "Huber", "BCE", "mse_loss", "l1_loss")
@@ -125,6 +126,16 @@ def _why_refused(split: Split, field: str, seen: Field, dtype: str) -> tuple[Sev
     classes = "classes" in ways.expected(split, field)
     vectors = dtype.startswith("float") and ranks - {0}
     classed = dtype in REFUSED and found.name in ("label", "mask") and not vectors
+    count = ways.expected(split, field).get("classes")
+    # Two classes as float32 are what BCE wants.
+    classed |= (
+        dtype == SINGLE
+        and not vectors
+        and (
+            (isinstance(count, int) and count > BINARY)
+            or (found.name in ("label", "target") and any(part in loss for part in CLASS_LOSSES))
+        )
+    )
     if any(part in loss for part in REAL_LOSSES):
         real = dtype == DOUBLE and found.name in ("target", "label") and ranks <= {0, 1}
         return (ERROR if real else None), f"{bare(loss)} of a float32 prediction fails in backward"
@@ -155,7 +166,8 @@ def _doubled(name: str, split: Split, field: str, seen: Field) -> Finding | None
     found = kind(split, field)
     shapes = [shape for text in seen.shapes if (shape := shape_of(text)) is not None]
     size = min(map(math.prod, shapes), default=0)
-    if found.name not in INPUTS or not found.sure(found.name) or size < LARGE:
+    known = found.name in INPUTS if found.sure(found.name) else is_first(split, field)
+    if not known or size < LARGE:
         return None
     step, journey = _caster(split, field, DOUBLE)
     file, line = _place(split, step, journey)

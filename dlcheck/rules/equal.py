@@ -131,10 +131,10 @@ def _keeps_size(step: Step) -> bool:
 
 
 def _from_file(journey: Journey, field: str) -> bool:
-    """Tell whether the way of a field begins at the line that opened a file."""
+    """Tell whether the way of a field begins at a line that read a file."""
     steps = ways.chain(journey, field)
     lines = {(one.file, one.line) for one in journey.opened if one.shape is not None}
-    return not steps or not lines or any((s.file, s.line) in lines for s in steps)
+    return not steps or any((s.file, s.line) in lines for s in steps)
 
 
 def _equal(name: str, split: Split, field: str, contents: Contents) -> Iterator[Finding]:

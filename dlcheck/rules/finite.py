@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dlcheck.findings import ERROR, WARNING, Finding, Where, rule
-from dlcheck.observation import EXAMPLES, Journey, Observation, SampleId, Split, Step
+from dlcheck.observation import EXAMPLES, Field, Journey, Observation, SampleId, Split, Step
 from dlcheck.rules import ways
-from dlcheck.rules.kinds import is_container, is_target, kind
+from dlcheck.rules.kinds import is_target, kind
 from dlcheck.rules.words import base, joined, named, some
 
 ALLOWED = frozenset({"ok", "allow", "allowed", "true"})
@@ -29,9 +29,11 @@ def non_finite(obs: Observation) -> Iterator[Finding]:
     A warning with the share on targets, where NaN often marks what is unknown; `nan: ok` silences.
     """
     for name, split in obs.splits.items():
-        for field, seen in split.fields.items():
-            if seen.nonfinite.n and not is_container(seen) and not _allowed(split, field):
-                yield _finding(name, split, field)
+        bad = [field for field, seen in split.fields.items() if seen.nonfinite.n]
+        yield from (_finding(name, split, field) for field in bad if not _allowed(split, field))
+        for field, seen in split.batch_fields.items():
+            if seen.nonfinite.n and not bad and not _allowed(split, field):
+                yield _batch_finding(name, split, field, seen)
 
 
 def _allowed(split: Split, field: str) -> bool:
@@ -67,6 +69,24 @@ def _finding(name: str, split: Split, field: str) -> Finding:
     message = f"{named(field)} holds NaN or inf in {count} ({share:.2%} of what was read)"
     message += _how(journey, step)
     return Finding(message, where, evidence, WARNING if target else ERROR)
+
+
+def _batch_finding(name: str, split: Split, field: str, seen: Field) -> Finding:
+    """Speak of a batch whose samples were finite, or of which no sample was seen."""
+    way = split.journeys.get(ways.COLLATED)
+    steps = ways.chain(way, field) if way else []
+    step = next((one for one in steps if one.after.nonfinite), None)
+    file, line = (step.file, step.line) if step else ways.returned(way)
+    evidence = {
+        "bad_batches": seen.nonfinite.n,
+        "collate": split.loader.collate if split.loader else "",
+    }
+    evidence |= ways.step_facts(step) if step else {}
+    where = Where(name or None, field, ways.stage(step) if step else None, file=file, line=line)
+    samples = ", though its samples were finite: the collate made it" if split.fields else ""
+    message = f"{named(field)} holds NaN or inf in batch {joined(seen.nonfinite.at)}{samples}"
+    severity = WARNING if field in split.fields and is_target(split, field) else ERROR
+    return Finding(message, where, evidence, severity)
 
 
 def _origin(

@@ -210,13 +210,13 @@ def _shares(seen: Field) -> list[float]:
 
 
 def trains(name: str, split: Split) -> bool:
-    """Tell that a split is seen to train: by its name, a loss or step, or random stages.
+    """Tell that a split is seen to train: by its name, loss, step, drop_last or random stages.
 
     The role alone does not, since it is training where nobody says.
     """
     if "train" in name.lower() or any(split.given.get(key) for key in ("step", "loss")):
         return True
-    if split.given.get("role") == "train":
+    if split.loader is not None and split.loader.drop_last:
         return True
     steps = [step for journey in ways.ways(split) for step in journey.steps]
     if any(RANDOM.search(step.stage) for step in steps):

@@ -323,7 +323,7 @@ def unbatched(batch: Any, samples: int) -> list[Any]:
     values = list(itertools.islice(_values(batch), MOST_KEPT))
     lengths = [_length(value) for value in values]
     rows = [length for value, length in zip(values, lengths, strict=True) if _is_array(value)]
-    size = samples if samples in lengths else next(iter(rows), 0)
+    size = samples if samples and samples in lengths else next(iter(rows), 0)
     return [_item(batch, number, size) for number in range(size)]
 
 

@@ -79,12 +79,17 @@ def _calls(dataset: Any, chosen: Sequence[SampleId]) -> Iterator[Call]:
 
 def batch_page(target: Any, facts: marks.Facts, ways: Sequence[Way]) -> Any:
     """Draw the first batch as the loader would make it; at most 32 of its samples."""
+    if not torch_private.is_loader(target.loader):
+        batch = next(iter(target.loader))
+        return pictures.batch_sheet(pictures.unbatched(batch, 0)[:MOST_BATCH], facts, undos(ways))
     samples = _first_samples(target)
     if not samples:
         return None
-    collate = getattr(target.loader, "collate_fn", None)
-    if collate is None or getattr(target.loader, "batch_size", 1) is None:
-        collate = torch_private.default_collate()
+    if getattr(target.loader, "batch_size", 1) is None:
+        # The dataset makes its batches itself.
+        items = pictures.unbatched(samples[0], 0)
+        return pictures.batch_sheet(items, facts, undos(ways))
+    collate = getattr(target.loader, "collate_fn", None) or torch_private.default_collate()
     items = pictures.unbatched(collate(samples), len(samples))
     return pictures.batch_sheet(items, facts, undos(ways))
 

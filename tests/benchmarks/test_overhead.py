@@ -58,4 +58,4 @@ def test_overhead(
             f"\n{workers} workers, {pairs} pairs of {seconds:.0f} CPU s: watched/bare "
             f"{spread(watched)}, bare/bare {spread(same)}, {1e6 * a_sample:.0f} us a sample"
         )
-    assert statistics.median(watched) <= MOST + max(0.0, statistics.median(same) - 1)
+    assert statistics.median(watched) <= MOST

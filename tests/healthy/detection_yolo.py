@@ -28,7 +28,11 @@ class Parts(Dataset):
         image, rows = self.items[i]
         image = np.ascontiguousarray(image.transpose(2, 0, 1))
         boxes = torch.from_numpy(rows[:, 1:].copy())
-        return {"img": torch.from_numpy(image), "cls": torch.from_numpy(rows[:, :1]), "bboxes": boxes}
+        return {
+            "img": torch.from_numpy(image),
+            "cls": torch.from_numpy(rows[:, :1]),
+            "bboxes": boxes,
+        }
 
 
 def collate(samples):

@@ -13,9 +13,7 @@ class Lines(Dataset):
         rng = np.random.default_rng(4)
         glyphs = rng.random((len(ALPHABET), HEIGHT // 4, GLYPH // 4)) > 0.5
         self.glyphs = np.kron(glyphs, np.ones((1, 4, 4)))
-        self.texts = [
-            "".join(rng.choice(list(ALPHABET), rng.integers(2, 9))) for _ in range(n)
-        ]
+        self.texts = ["".join(rng.choice(list(ALPHABET), rng.integers(2, 9))) for _ in range(n)]
 
     def __len__(self):
         return len(self.texts)

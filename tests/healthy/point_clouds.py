@@ -23,7 +23,11 @@ class Shapes(Dataset):
         chosen = np.random.choice(256, 128, replace=False)
         cloud = self.clouds[i][chosen]
         cloud = cloud + np.random.normal(0, 0.01, cloud.shape).astype(np.float32)
-        return torch.from_numpy(cloud).T, torch.tensor(i % 3), torch.from_numpy(self.parts[i][chosen])
+        return (
+            torch.from_numpy(cloud).T,
+            torch.tensor(i % 3),
+            torch.from_numpy(self.parts[i][chosen]),
+        )
 
 
 def make_loader():

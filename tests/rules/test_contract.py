@@ -239,6 +239,12 @@ def test_nothing_to_compare_with() -> None:
     assert state(split()).state == "not-applicable"
 
 
+def test_field_that_only_a_collate_makes_is_not_missed_before_there_is_a_batch() -> None:
+    given = {"expect": {"lengths": {"dtype": "int64"}}}
+    assert found(split(given=given, batches=0, batch_fields={})) == []
+    assert found(split(given=given))
+
+
 def test_failed_samples_hide_no_field() -> None:
     failed = {"a": Failure("collate", "RuntimeError")}
     given = {"expect": {"mask": {"dtype": "int64"}}}

@@ -17,7 +17,18 @@ FAMILIES = {
     "0": {"run"},
     "1": {"contract", "pairs", "reading", "shapes"},
     "2": {"colour", "layout", "strides"},
-    "3": {"boxes", "dtypes", "equal", "finite", "labels", "masks", "mixing", "overflow", "scaling", "splits"},
+    "3": {
+        "boxes",
+        "dtypes",
+        "equal",
+        "finite",
+        "labels",
+        "masks",
+        "mixing",
+        "overflow",
+        "scaling",
+        "splits",
+    },
 }
 
 
