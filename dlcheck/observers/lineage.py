@@ -146,10 +146,10 @@ class Arrays:
             state = self._describe(value)
         except Exception:  # noqa: BLE001 - an array that cannot be described is none
             return None
-        if state is None and not hasattr(kind, "shape") and not hasattr(kind, "size"):
-            # A tuple that is no array may yet hold some.
-            if own_items(value, kind) is None:
-                self._never.add(kind)
+        # A tuple that is no array may yet hold some.
+        sized = hasattr(kind, "shape") or hasattr(kind, "size")
+        if state is None and not sized and own_items(value, kind) is None:
+            self._never.add(kind)
         return state
 
     def again(self, entry: Entry) -> State | None:

@@ -16,7 +16,7 @@ from dlcheck.observation import (
     shape_of,
 )
 from dlcheck.rules import normalising, ways
-from dlcheck.rules.words import joined, number
+from dlcheck.rules.words import joined, named, number
 
 BYTE = 255.0
 ROUNDING = 0.01
@@ -66,6 +66,7 @@ def broken(split: Split, field: str, said: Said) -> Iterator[Broken]:
         _layout(split, field, said),
         _colour(split, field, said),
         _normalize(split, field, said, seen),
+        _pairs(split, field, said),
     ]
     yield from [one for one in checks if one is not None]
 
@@ -234,6 +235,31 @@ def _normalize(split: Split, field: str, said: Said, seen: Field) -> Broken | No
         changed, way = ways.last_change(split, field, "range")
         return Broken("normalize", shown, told, None, changed, way)
     return None
+
+
+def _pairs(split: Split, field: str, said: Said) -> Broken | None:
+    """Compare sizes with those of the partner; a whole ratio that never changes is a stride."""
+    wanted = said.get("pairs_with")
+    for partner in wanted if isinstance(wanted, list) else [wanted] if wanted else []:
+        ratios: set[tuple[float, float]] = set()
+        for way in ways.ways(split):
+            states = way.fields.get(field), way.fields.get(str(partner))
+            mine, other = (ways.size(state) if state else None for state in states)
+            if mine is None or other is None or 0 in mine or 0 in other:
+                continue
+            ratios.add((other[0] / mine[0], other[1] / mine[1]))
+            if len(ratios) > 1 or not _is_stride(*next(iter(ratios))):
+                step, _ = ways.last_change(split, field, "shape")
+                expected = f"that of {named(str(partner))}, {other[0]}x{other[1]}"
+                seen = f"{mine[0]}x{mine[1]}"
+                return Broken("a size (pairs_with)", expected, seen, way.sample, step, way)
+    return None
+
+
+def _is_stride(height: float, width: float) -> bool:
+    """Tell one whole factor for both sides, up or down."""
+    factor = max(height, 1 / height)
+    return height == width and abs(factor - round(factor)) < ROUNDING
 
 
 def _never_normalised(

@@ -9,6 +9,12 @@ from dlcheck.observation import Journey, Observation, Split, Step
 from dlcheck.rules import ways
 from dlcheck.rules.words import named
 
+CLAMPING = (
+    "cv2.", "F.", "TF.", "TVF.", "VF.", "A.", "T.", "v2.", "K.", "functional.", "transforms.",
+    "torchvision.", "albumentations.", "kornia.", "Image.", "ImageEnhance.", "ImageOps.",
+    "skimage.",
+)  # fmt: skip
+
 
 @rule(
     "DLC311",
@@ -38,7 +44,7 @@ def _wrapped(name: str, split: Split) -> Iterator[Finding]:
     journeys = [*ways.ways(split), *filter(None, [split.journeys.get(ways.COLLATED)])]
     for journey in journeys:
         for step in journey.steps:
-            if step.wraps and step.fields:
+            if step.wraps and step.fields and not _saturates(step):
                 found.setdefault((step.file, step.line), []).append((journey, step))
     traced = len(ways.ways(split))
     for (file, line), steps in found.items():
@@ -53,6 +59,14 @@ def _wrapped(name: str, split: Split) -> Iterator[Finding]:
         evidence = {**ways.step_facts(step), "share": step.wraps, "shares": shares,
                     "traced": traced}  # fmt: skip
         yield Finding(message, where, evidence)
+
+
+def _saturates(step: Step) -> bool:
+    """Tell a stage of a library, which clamps, from arithmetic on a line of the user's own.
+
+    Inside a container the lines of the user's own stages are steps by themselves, without it.
+    """
+    return bool(step.container) or step.stage.startswith(CLAMPING)
 
 
 def _field(journey: Journey, step: Step) -> str:

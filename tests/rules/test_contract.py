@@ -155,6 +155,25 @@ def test_pattern_speaks_of_every_field_that_fits() -> None:
     assert finding.where.field == "views.1"
 
 
+@pytest.mark.parametrize(
+    ("sizes", "broken"),
+    [([(64, 64)] * 3, False), ([(16, 16)] * 3, False), ([(64, 60)] * 3, True),
+     ([(64, 64), (64, 64), (32, 32)], True)],
+    ids=["equal", "a stride of 4", "other width", "one sample at another scale"],
+)  # fmt: skip
+def test_size_of_a_declared_pair(sizes: list[tuple[int, int]], broken: bool) -> None:  # noqa: FBT001
+    picture = State("Tensor", "float32", (3, 64, 64), "CHW")
+    journeys = {
+        str(n): Journey(n, (), {"image": picture, "mask": State("Tensor", "int64", size, "HW")})
+        for n, size in enumerate(sizes)
+    }
+    fields = {"mask": Field({"Tensor": Tally(40)}, {"int64": Tally(40)}, {"64x64": Tally(40)})}
+    given = {"expect": {"mask": {"pairs_with": "image"}}}
+    findings = found(split(fields=fields, journeys=journeys, given=given))
+    assert bool(findings) == broken
+    assert all("that of `image`, 64x64" in finding.message for finding in findings)
+
+
 def test_field_that_nobody_saw_and_the_nearest() -> None:
     (finding,) = expecting(field="images", dtype="float32")
     assert finding.where.field == "images"

@@ -11,8 +11,8 @@ BYTES = State("ndarray", "uint8", (64, 64, 3), "HWC", 0.0, 255.0, 110.0)
 
 def way(sample: int, share: float, **more: Any) -> Journey:
     known = {"file": "data.py", "function": "add_noise", "text": "image + noise", "variable": "x"}
-    step = Step(**known, line=12, stage="+", before=BYTES, after=BYTES, wraps=share,
-                fields=more.pop("fields", ("image",)))  # fmt: skip
+    step = Step(**known, line=12, stage=more.pop("stage", "+"), before=BYTES, after=BYTES,
+                wraps=share, fields=more.pop("fields", ("image",)), **more)  # fmt: skip
     after = Step(**{**known, "text": "x / 2"}, line=13, stage="/", before=BYTES, after=BYTES,
                  fields=("image",))  # fmt: skip
     return Journey(sample, (step, after), {"image": BYTES})
@@ -36,3 +36,8 @@ def test_an_array_that_became_no_field_is_nobodys_concern():
 
 def test_nothing_is_said_where_nothing_ran_over():
     assert found(way(0, 0.0), way(1, 0.0)) == []
+
+
+def test_stages_of_libraries_clamp_whatever_their_numbers_look_like():
+    jitter = way(0, 0.2, stage="ColorJitter", container="Compose", position=3)
+    assert found(jitter, way(1, 0.2, stage="cv2.addWeighted")) == []
