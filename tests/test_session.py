@@ -8,6 +8,7 @@ import signal
 import sys
 import tempfile
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -148,28 +149,32 @@ def test_a_long_tmpdir_gives_a_short_folder(
         folder.rmdir()
 
 
-def leftovers() -> set[str]:
-    return {path.name for path in Path(tempfile.gettempdir()).glob("dlcheck-*")}
+@pytest.fixture
+def temporary(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A short temporary folder of the test's own, so that other runs' folders are not counted."""
+    with tempfile.TemporaryDirectory(prefix="own-") as folder:
+        monkeypatch.setattr(tempfile, "tempdir", folder)
+        yield Path(folder)
 
 
-def test_an_interpreter_that_does_not_start_is_the_users_mistake(tmp_path: Path) -> None:
-    before = leftovers()
+def test_an_interpreter_that_does_not_start_is_the_users_mistake(
+    tmp_path: Path, temporary: Path
+) -> None:
     with pytest.raises(UserError, match="cannot start"):
         run(job(tmp_path, python=str(tmp_path / "none")))
-    assert leftovers() <= before
+    assert list(temporary.iterdir()) == []
 
 
-def test_an_early_exit_is_reported_and_nothing_left(tmp_path: Path) -> None:
+def test_an_early_exit_is_reported_and_nothing_left(tmp_path: Path, temporary: Path) -> None:
     pytest.importorskip("torch")
     (tmp_path / "pipeline.py").write_text(EXIT)
-    before = leftovers()
     handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     outcome = run(job(tmp_path))
     (failure,) = outcome.observation.failures.values()
     assert failure.detail["status"] == 3
     assert failure.detail["doing"] == "building the loader"
     assert outcome.signal is None
-    assert leftovers() <= before
+    assert list(temporary.iterdir()) == []
     assert [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)] == handlers
 
 

@@ -61,24 +61,24 @@ def bad_boxes(obs: Observation) -> Iterator[Finding]:
 def _findings(name: str, split: Split, field: str, boxes: Boxes) -> Iterator[Finding]:
     if not boxes.n or boxes.unit == boxes.arrays - boxes.empty:
         return
+    moved = _not_moved(split, field)
+    resized = moved is not None and bool(RESIZES.search(moved.stage)) and split.role == "train"
     form, source = _format(split, field, boxes)
     if form not in FORMATS.values():
+        if resized and moved is not None:
+            yield _left_behind(name, split, field, moved)
         return
     severity = ERROR if source else WARNING
-    form = form or CORNERS
     misread = form == CORNERS and _looks_like_sizes(boxes)
     broken = tuple(f for f in ("inverted", "flat") if boxes.faults.get(f"{form}.{f}"))
     if broken:
         fault = Fault(form, source, severity, broken, misread=misread)
         yield _finding(name, split, field, fault)
-        return
-    moved = _not_moved(split, field)
-    if not boxes.boxes.get(f"{form}.outside"):
-        if moved is not None and RESIZES.search(moved.stage):
-            yield _left_behind(name, split, field, moved)
-    else:
+    elif boxes.boxes.get(f"{form}.outside"):
         level = ERROR if moved else severity
         yield _finding(name, split, field, Fault(form, source, level, ("outside",), moved=moved))
+    elif resized and moved is not None:
+        yield _left_behind(name, split, field, moved)
 
 
 def _format(split: Split, field: str, boxes: Boxes) -> tuple[str, str]:

@@ -78,7 +78,8 @@ def _blank(name: str, split: Split, field: str, seen: Field) -> Iterator[Finding
     cause = max(causes, key=lambda one: one.severity, default=None)
     if cause is None:
         return
-    message = f"{named(field)} is one number throughout in {some(bad.n, bad.at)} of {seen.n:,}"
+    count = some(ways.distinct(split, bad), bad.at) if bad.n < seen.n else "every sample"
+    message = f"{named(field)} is one number throughout in {count}"
     facts = {"samples": list(bad.at), "blank": bad.n, "read": seen.n}
     yield _finding(name, field, f"{message}: {cause.text}", cause, facts)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dlcheck.findings import ERROR, WARNING, Finding, Where, rule
-from dlcheck.observation import EXAMPLES, Field, Journey, Observation, SampleId, Split, Step
+from dlcheck.observation import Field, Journey, Observation, SampleId, Split, Step
 from dlcheck.rules import ways
 from dlcheck.rules.kinds import is_target, kind
 from dlcheck.rules.words import base, joined, named, some
@@ -63,9 +63,7 @@ def _finding(name: str, split: Split, field: str) -> Finding:
         name or None, field, ways.stage(step) if step else None, sample, file, line,
         path=opened.path if opened else None,
     )  # fmt: skip
-    # A sample that is read in two epochs counts twice; few of them are all known by name.
-    few = len(bad.at) < EXAMPLES and split.epochs > 1
-    count = f"sample {joined(bad.at)}" if few else some(bad.n, bad.at)
+    count = some(ways.distinct(split, bad), bad.at)
     message = f"{named(field)} holds NaN or inf in {count} ({share:.2%} of what was read)"
     message += _how(journey, step)
     return Finding(message, where, evidence, WARNING if target else ERROR)

@@ -8,6 +8,7 @@ from typing import Any
 
 from dlcheck.findings import NotApplicable, Unobserved
 from dlcheck.observation import (
+    EXAMPLES,
     Journey,
     Observation,
     Opened,
@@ -15,6 +16,7 @@ from dlcheck.observation import (
     Split,
     State,
     Step,
+    Tally,
     shape_of,
     shape_text,
 )
@@ -152,6 +154,14 @@ def changes(step: Step, what: str) -> bool:
     if what == "layout":
         return before.layout != after.layout
     return before.dtype != after.dtype
+
+
+def distinct(split: Split, tally: Tally) -> int:
+    """Return how many samples a tally speaks of: those read in two epochs were counted twice."""
+    if len(tally.at) < EXAMPLES:
+        return len(tally.at)
+    once = split.samples + split.spread
+    return max(EXAMPLES, round(tally.n * once / max(1, once + split.again)))
 
 
 def sample_shapes(split: Split, field: str) -> list[tuple[int, ...]]:

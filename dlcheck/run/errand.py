@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from dlcheck.run import contract, probe, refusal, shared
+from dlcheck.run import contract, probe, refusal, replay, shared
 from dlcheck.run.drive import Drive, Plan
 from dlcheck.run.facts import dataset_facts, loader_facts
 from dlcheck.run.failures import failure_of, keyed
@@ -56,7 +56,7 @@ def errand(job: dict[str, Any], watch: Watch) -> None:
     note_construction(watch)
     scratch.write(obs={"versions": versions(), "settings": {"missing": missing}})
     if job["seed"] is not None:
-        seed_all(job["seed"])
+        replay.seed_all(job["seed"])
     targets: dict[str, Target] = {}
     names: dict[str, tuple[str, ...]] = {}
     specs: dict[str, dict[str, Any]] = {}
@@ -163,17 +163,3 @@ def versions() -> dict[str, str]:
         if version is not None:
             found[name] = str(version)
     return found
-
-
-def seed_all(seed: int) -> None:
-    """Seed what a training script seeds; only when the user asked for it."""
-    import random
-
-    import torch
-
-    random.seed(seed)
-    torch.manual_seed(seed)
-    with contextlib.suppress(ImportError):
-        import numpy as np
-
-        np.random.seed(seed % 2**32)  # noqa: NPY002 - the user's code may draw from it

@@ -143,12 +143,7 @@ class Probe:
         found = replay.generators(
             dataset=dataset, collate=getattr(target.loader, "collate_fn", None)
         )
-        lost: list[str] = []
-        state = None
-        if request.get("state"):
-            state = replay.load(Path(self.scratch.folder) / request["state"])
-        if state is not None:
-            lost = replay.restore(state, found)
+        state, lost = self.restored(request, found)
         kept: list[Drawn] = []
         for sample, call in draw(dataset, request):
             if sample in request["chosen"]:
@@ -197,6 +192,19 @@ class Probe:
         )  # fmt: skip
         part = {"repeats": {str(one.sample): plain(one) for one in found}}
         self.scratch.write(obs={"splits": {split: part}})
+
+    def restored(
+        self, request: dict[str, Any], found: dict[str, Any]
+    ) -> tuple[replay.State | None, list[str]]:
+        """Put the generators where the batch began; usual samples are drawn alike in every run."""
+        state = None
+        if request.get("state"):
+            state = replay.load(Path(self.scratch.folder) / request["state"])
+        if state is not None:
+            return state, replay.restore(state, found)
+        if "phase" not in request:
+            replay.seed_all(0)
+        return None, []
 
     def indexed(
         self, dataset: Any, request: dict[str, Any]

@@ -84,6 +84,16 @@ def _module_generators(root: Any) -> Iterator[tuple[str, Any]]:
         yield from [(n, v) for n, v in list(vars(module).items()) if is_generator(v)]
 
 
+def seed_all(seed: int) -> None:
+    """Seed what a training script seeds: torch, random and numpy's global generator."""
+    random.seed(seed)
+    torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
+    if torch is not None:
+        torch.manual_seed(seed)
+    if numpy is not None and hasattr(numpy, "random"):
+        numpy.random.seed(seed % 2**32)
+
+
 def capture(found: dict[str, Any]) -> State:
     """Read the state of the global generators and of the objects found; draws from none."""
     state: State = {"random": random.getstate()}
