@@ -102,8 +102,13 @@ def test_two_processes_may_draw_the_data_at_once(root, tmp_path):
 
 
 def without_times(text: str) -> str:
-    """Figures of time as one word, and lines without the blanks that pad them."""
+    """Figures of time as one word, and lines without what only their width decides.
+
+    The last column of a sample's way is its time in ms, in the rows that name a line.
+    """
     text = re.sub(r"\d+(\.\d+)?\s?(us|ms|s|min)\b", "<time>", text)
+    text = re.sub(r"(?m)^(\S.*:\d+  .*?)  +[\d.]+(e[+-]?\d+)?$", r"\1  <time>", text)
+    text = re.sub("(?m)^\u2500+$", "\u2500", text)
     return "\n".join(line.rstrip() for line in text.strip().splitlines())
 
 

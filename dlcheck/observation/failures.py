@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -57,7 +58,7 @@ class Failure:
         """Equal for failures that are the same one, met again."""
         last = self.frames[-1] if self.frames else None
         place = f"{last.file}:{last.line}" if last else ""
-        words = "".join("#" if c.isdigit() else c for c in self.message[:60])
+        words = re.sub(r"\d+", "#", self.message)[:60]
         return f"{self.phase}|{self.exception}|{place}|{self.place()}|{words}"
 
     def place(self) -> str:
@@ -70,8 +71,14 @@ class Failure:
         """The innermost frame of the user's own code."""
         return next((f for f in reversed(self.frames) if f.user), None)
 
+    def _rank(self) -> tuple[Any, ...]:
+        """Order failures by what merging leaves alone, so that no order or grouping matters."""
+        batch = [sample_order(index) for index in self.batch]
+        rest = (self.message, repr(self.frames), repr(self.samples), repr(self.detail))
+        return (self.epoch, batch, -1 if self.worker is None else self.worker, *rest)
+
     def merge(self, other: Failure) -> Failure:
         """Count the same failure once more; details are those of the earlier epoch."""
-        first, second = sorted((self, other), key=lambda f: (f.epoch, sorted(map(str, f.at))))
+        first, second = sorted((self, other), key=Failure._rank)
         at = sorted({*self.at, *other.at}, key=sample_order)[: 4 * EXAMPLES]
         return dataclasses.replace(first, at=tuple(at), count=first.count + second.count)

@@ -51,6 +51,10 @@ class Structure:
     paths: dict[str, str]
     seen: Tally
 
+    def merge(self, other: Structure) -> Structure:
+        """Count the same nesting once more."""
+        return Structure(self.paths, self.seen.merge(other.seen))
+
 
 @dataclass(frozen=True)
 class Repeat:
@@ -156,7 +160,7 @@ class Split:
             fields=fields,
             batch_fields=merge_known(self.batch_fields, other.batch_fields, MOST_FIELDS),
             batch_sizes=merge_tallies(self.batch_sizes, other.batch_sizes, MOST_SHAPES),
-            structures=merge_structures(self.structures, other.structures),
+            structures=merge_known(self.structures, other.structures, MOST_STRUCTURES),
             failures=merge_known(self.failures, other.failures, MOST_FAILURES),
             batchnorm=self.batchnorm or other.batchnorm,
             journeys={**self.journeys, **other.journeys},
@@ -171,20 +175,10 @@ class Split:
 
 
 def merge_known(a: dict[str, Any], b: dict[str, Any], most: int) -> dict[str, Any]:
+    """Join by key, and keep the first `most` in the alphabet, whichever came first."""
     joined = dict(a)
     for key, value in b.items():
-        if key in joined:
-            joined[key] = joined[key].merge(value)
-        elif len(joined) < most:
-            joined[key] = value
-    return joined
-
-
-def merge_structures(a: dict[str, Structure], b: dict[str, Structure]) -> dict[str, Structure]:
-    joined = dict(a)
-    for key, value in b.items():
-        if key in joined:
-            joined[key] = Structure(joined[key].paths, joined[key].seen.merge(value.seen))
-        elif len(joined) < MOST_STRUCTURES:
-            joined[key] = value
+        joined[key] = joined[key].merge(value) if key in joined else value
+    for key in sorted(joined)[most:] if len(joined) > most else ():
+        del joined[key]
     return joined

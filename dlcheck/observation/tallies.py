@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 SampleId = int | str
 EXAMPLES = 3
 MOST_SHAPES = 48
+REST = "..."
 MOST_VALUES = 64
 
 
@@ -30,11 +31,19 @@ class Tally:
 
 
 def merge_tallies(a: Mapping[str, Tally], b: Mapping[str, Tally], most: int) -> dict[str, Tally]:
-    """Join two counters; past `most` distinct keys the rest is counted under `...`."""
+    """Join two counters; of more than `most` keys the later ones are counted under `...`.
+
+    Later in the alphabet, not in time: what is kept must not depend on the order of merging.
+    """
     joined = dict(a)
     for key, tally in b.items():
-        name = key if key in joined or len(joined) < most else "..."
-        joined[name] = joined.get(name, Tally()).merge(tally)
+        joined[key] = joined[key].merge(tally) if key in joined else tally
+    if len(joined) > most:
+        rest = joined.pop(REST, Tally())
+        for key in sorted(joined)[most:]:
+            rest = rest.merge(joined.pop(key))
+        if rest.n:
+            joined[REST] = rest
     return joined
 
 
@@ -62,7 +71,7 @@ def shape_of(text: str) -> tuple[int, ...] | None:
     """Read what `shape_text` wrote; None for the bucket of further shapes."""
     if text == "scalar":
         return ()
-    return None if text == "..." else tuple(int(size) for size in text.split("x"))
+    return None if text == REST else tuple(int(size) for size in text.split("x"))
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,10 @@ read off the pairs of numbers, and an unclear case gives no answer.
 
 from __future__ import annotations
 
+import itertools
 import math
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 from dlcheck.observation import State
@@ -118,6 +120,20 @@ def wraps(some: Any, other: Any, before: State) -> float:
     else:
         return 0.0
     return round(share, 6) if share >= LEAST_SHARE and share * some.size >= LEAST_COUNT else 0.0
+
+
+def sums_over(pictures: Sequence[Any], after: Any) -> float:
+    """Return the share of pixels that the sum or difference of two byte pictures carried over."""
+    if after.dtype.name != "uint8":
+        return 0.0
+    alike = [p.astype("i4") for p in pictures if p.shape == after.shape and p.dtype.name == "uint8"]
+    for first, second in itertools.permutations(alike, 2):
+        for exact in (first - second, first + second):
+            over = (exact < 0) | (exact >= BYTE)
+            share = float(over.mean())
+            if share >= LEAST_SHARE and bool((exact % BYTE == after).all()):
+                return round(share, 6)
+    return 0.0
 
 
 def _by_cast(b: Any, a: Any) -> float:

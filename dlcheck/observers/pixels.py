@@ -10,7 +10,7 @@ from typing import Any
 
 from dlcheck.observation import Opened, State, Step
 from dlcheck.observers.axes import thinned
-from dlcheck.observers.changes import affine, invented, wraps
+from dlcheck.observers.changes import affine, invented, sums_over, wraps
 from dlcheck.observers.layout import numbers_of, state_of
 
 MOST_KEPT = 2_000
@@ -99,6 +99,8 @@ class Pixels:
         others = [self._decoded(self._kept.get(id(state))) for state in (step.before, *read)]
         found = [one for one in others if one is not None and one.some is not None]
         runs_over = max((wraps(o.some, after.some, o.state) for o in found), default=0.0)
+        pictures = [one.some for one in found if "H" in one.state.layout]
+        runs_over = runs_over or sums_over(pictures, after.some)
         before = others[0]
         if before is None or before.some is None:
             return dataclasses.replace(step, wraps=runs_over)

@@ -122,6 +122,9 @@ def _refused(name: str, split: Split, field: str, seen: Field) -> Finding | None
 def _why_refused(split: Split, field: str, seen: Field, dtype: str) -> tuple[Severity | None, str]:
     loss = loss_name(split)
     ranks = {len(shape) for text in seen.shapes if (shape := shape_of(text)) is not None}
+    made = split.batch_fields.get(field)
+    # A collate may turn class indices into rows of weights (MixUp); those are float by right.
+    ranks |= {len(shape) - 1 for text in (made.shapes if made else ()) if (shape := shape_of(text))}
     found = kind(split, field)
     classes = "classes" in ways.expected(split, field)
     vectors = dtype.startswith("float") and ranks - {0}
@@ -202,6 +205,4 @@ def _place(split: Split, step: Step | None, journey: Journey | None) -> ways.Pla
     if step is not None and step.file:
         return step.file, step.line
     file, line = ways.returned(journey)
-    if line is None and split.loader is not None:
-        return split.loader.dataset_file, split.loader.dataset_line
-    return file, line
+    return ways.source(split) if line is None else (file, line)

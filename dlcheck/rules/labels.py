@@ -154,8 +154,8 @@ def _range_finding(name: str, split: Split, field: str, bad: Bad) -> Finding:
     journey = _way(split, bad.samples)
     step = next(iter(reversed(ways.chain(journey, field))), None) if journey else None
     file, line = (step.file, step.line) if step and step.file else ways.returned(journey)
-    if line is None and split.loader:
-        file, line = split.loader.dataset_file, split.loader.dataset_line
+    if line is None:
+        file, line = ways.source(split)
     shown = dict(list(bad.values.items())[:MOST_SHOWN])
     evidence = {
         "values": {str(value): n for value, n in shown.items()},

@@ -23,6 +23,7 @@ MOST_TEXT = 120
 CLEAR = 0.1
 CLOSE = 1e-4
 NAMES = re.compile(r"mask|label|seg|target|annot|(^|[_.])(gt|lbl|y)($|[_.\d])|^1$", re.IGNORECASE)
+TAKES_SHARES = re.compile(r"BCE|binary_cross_entropy|Dice|Focal|Jaccard", re.IGNORECASE)
 GEOMETRIC = re.compile(
     r"resi[zs]e|rescale|zoom|interpol|rotat|affine|warp|perspective|elastic|distort|shear|scale"
     r"|transform|remap|crop|grid|imresize|thumbnail|reduce",
@@ -198,14 +199,7 @@ def _divided(split: Split, field: str) -> _Fault | None:
     for journey in _drawn(split, field):
         for step in ways.own_chain(journey, field):
             before, after = _ids(step.before), step.after.ids
-            small = len(before) > 1 and before[0] >= 0 and before[-1] <= SMALL
-            if (
-                small
-                and len(after) == len(before)
-                and all(
-                    abs(a * BYTE - b) <= CLOSE * BYTE for a, b in zip(after, before, strict=True)
-                )
-            ):
+            if _is_byte_share(before, step.after):
                 message = (
                     f"{ways.stage(step)} divides the ids {_text(before)} of the mask "
                     f"{named(field)} by 255"
@@ -214,6 +208,24 @@ def _divided(split: Split, field: str) -> _Fault | None:
                          "finished": list(journey.fields[field].ids)}  # fmt: skip
                 return _Fault(message, journey, step, facts)
     return None
+
+
+def _is_byte_share(before: tuple[float, ...], after: State) -> bool:
+    """Tell ids divided by 255, some lost by a crop or some blended in a resize."""
+    if (
+        len(before) <= 1
+        or before[0] < 0
+        or before[-1] > SMALL
+        or "float" not in (after.dtype or "")
+    ):
+        return False
+    if after.low is None or after.high is None:
+        return False
+    most = before[-1] / BYTE * (1 + OVERSHOOT)
+    blended = not after.ids and after.low >= -most and before[0] / BYTE < after.high <= most
+    wanted = [value / BYTE for value in before]
+    same = [min(abs(a - w) for w in wanted) <= CLOSE for a in after.ids]
+    return blended or (len(after.ids) > 1 and all(same))
 
 
 def _ignore_lost(split: Split, field: str) -> _Fault | None:
@@ -254,6 +266,8 @@ def _bytes(split: Split, field: str) -> _Fault | None:
         wanted = f"expect says values {joined(values)}"
     elif isinstance(classes, int) and classes <= BYTE:
         wanted = f"expect says {classes} classes"
+    elif TAKES_SHARES.search(str(split.given.get("loss") or "")):
+        wanted = "the loss takes 0..1"
     if not wanted and not _alone(split, field, drawn):
         return None
     journey = drawn[0]
@@ -270,7 +284,7 @@ def _alone(split: Split, field: str, drawn: list[Journey]) -> bool:
     seen = split.fields.get(field)
     if split.given.get("step") or seen is None or seen.n < MANY or not seen.values:
         return False
-    if any("int64" not in dtype for dtype in seen.dtypes):
+    if any(dtype not in ("int64", "float32") for dtype in seen.dtypes):
         return False
     shares = [(j.fields[field].mean or 0.0) / BYTE for j in drawn]
     return sum(share >= CLEAR for share in shares) > len(shares) / AXES

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from dlcheck.findings import ERROR, Finding, Where, rule
@@ -9,6 +10,7 @@ from dlcheck.observation import Journey, Observation, Split, Step
 from dlcheck.rules import ways
 from dlcheck.rules.words import named
 
+ARITHMETIC = re.compile(r"[+*]| - ")
 CLAMPING = (
     "cv2.", "F.", "TF.", "TVF.", "VF.", "A.", "T.", "v2.", "K.", "functional.", "transforms.",
     "torchvision.", "albumentations.", "kornia.", "Image.", "ImageEnhance.", "ImageOps.",
@@ -64,9 +66,12 @@ def _wrapped(name: str, split: Split) -> Iterator[Finding]:
 def _saturates(step: Step) -> bool:
     """Tell a stage of a library, which clamps, from arithmetic on a line of the user's own.
 
-    Inside a container the lines of the user's own stages are steps by themselves, without it.
+    A stage of a container bears the name of its class; the lines inside the user's own stages are
+    steps by themselves, named by what they call. A call that clamps may be given what ran over.
     """
-    return bool(step.container) or step.stage.startswith(CLAMPING)
+    if step.container and step.stage.isidentifier() and step.stage[:1].isupper():
+        return True
+    return step.stage.startswith(CLAMPING) and not ARITHMETIC.search(step.text)
 
 
 def _field(journey: Journey, step: Step) -> str:

@@ -29,9 +29,11 @@ ALREADY = 2.0
 BYTES = (100.0, 256.5)
 NEGATIVE = -0.25
 APART = 0.15
+LOW_SLACK = 0.1
 SPILL = 50.0
 USUAL = 8.0
 IMAGE_AXES = 2
+COLOURS = 3
 MAKES_TENSORS = ("ToTensor", "ToImage", "ToDtype", "ConvertImageDtype", "ToTensorV2", "from_numpy",
                  "as_tensor", "float", "astype", "tensor")  # fmt: skip
 
@@ -197,11 +199,13 @@ def _spilled(name: str, split: Split, field: str) -> Finding | None:
     lasts = {n: _last_scaling(passed(split, journey, field)) for n, journey in enumerate(drawn)}
     steps = [step for step in lasts.values() if step is not None]
     others = [drawn[n] for n, step in lasts.items() if step is None]
+    if not steps:
+        return _of_two_scales(name, field, drawn)
     usual = max(
         [drawn[n].fields[field].high or 0.0 for n, step in lasts.items() if step], default=0
     )
     wild = max(USUAL, usual) * SPILL / USUAL
-    if not steps or usual > USUAL or any((j.fields[field].high or 0.0) < wild for j in others):
+    if usual > USUAL or any((j.fields[field].high or 0.0) < wild for j in others):
         return None
     if seen.high < wild or any("float" not in dtype for dtype in ways.dtypes(split, field)):
         return None
@@ -216,6 +220,29 @@ def _spilled(name: str, split: Split, field: str) -> Finding | None:
     )  # fmt: skip
     evidence = {**ways.step_facts(step), "high": seen.high, "low": seen.low, "usual_high": usual,
                 "scaled": len(steps), "not_scaled": [j.sample for j in others]}  # fmt: skip
+    return Finding(message, where, evidence)
+
+
+def _of_two_scales(name: str, field: str, drawn: list[Journey]) -> Finding | None:
+    """Find colour images of 0..1 beside such of 0..255, where nothing on the way scales them."""
+    finals = [journey.fields[field] for journey in drawn]
+    colour = all(ways.channels(s) == COLOURS and "float" in (s.dtype or "") for s in finals)
+    known = all(s.low is not None and s.high is not None and s.low >= 0 for s in finals)
+    if not colour or not known:
+        return None
+    small = [j for j in drawn if (j.fields[field].high or 0.0) <= 1 and not j.fields[field].ids]
+    large = [j for j in drawn if BYTES[0] <= (j.fields[field].high or 0.0) <= BYTES[1]]
+    if not small or not large or len(small) + len(large) < len(drawn):
+        return None
+    odd, usual = (large[0], small[0]) if len(large) <= len(small) else (small[0], large[0])
+    file, line = ways.returned(odd)
+    message = (
+        f"sample {odd.sample} of {named(field)} is of {_range(odd.fields[field])} and sample "
+        f"{usual.sample} of {_range(usual.fields[field])}: not all were scaled"
+    )
+    path = odd.opened[-1].path if odd.opened else None
+    where = Where(name or None, field, None, odd.sample, file, line, path=path)
+    evidence = {"of_0_to_1": [j.sample for j in small], "of_0_to_255": [j.sample for j in large]}
     return Finding(message, where, evidence)
 
 
@@ -297,6 +324,10 @@ def _normalised_twice(journey: Journey, chain: list[Passed]) -> _Clash | None:
         if before is None or figures is None:
             continue
         centred = before.low is not None and before.low < NEGATIVE and before.mean is not None
+        unlike = before.low is not None and before.low <= -1 + LOW_SLACK
+        small = (before.high or 0.0) <= ABSURD and not _far(step)
+        if first is None and unlike and small and for_unit(step) and len(step.scale) != 1:
+            return _Clash(journey, chain, one, None, "normalised", certain=False)
         own = abs((before.mean or 0.0) - sum(figures[0]) / len(figures[0])) < APART
         if first and centred and for_unit(step) and not own and not _far(step):
             return _Clash(journey, chain, one, first, "normalised")

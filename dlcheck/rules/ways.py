@@ -253,6 +253,17 @@ def returned(journey: Journey | None) -> Place:
     return str(journey.returned[0]), int(journey.returned[1])
 
 
+def source(split: Split) -> Place:
+    """Return where the user's dataset stands, or the line that made the loader of a library's."""
+    loader = split.loader
+    if loader is None:
+        return None, None
+    file = (loader.dataset_file or "").replace("\\", "/")
+    if file and not any(part in file for part in ("/site-packages/", "/dist-packages/")):
+        return loader.dataset_file, loader.dataset_line
+    return loader.file, loader.line
+
+
 def step_facts(step: Step) -> dict[str, Any]:
     """Say of a step what a finding's evidence holds of it."""
     inside = step.container if step.position is None else f"{step.container} {step.position}"

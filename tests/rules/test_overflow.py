@@ -11,6 +11,7 @@ BYTES = State("ndarray", "uint8", (64, 64, 3), "HWC", 0.0, 255.0, 110.0)
 
 def way(sample: int, share: float, **more: Any) -> Journey:
     known = {"file": "data.py", "function": "add_noise", "text": "image + noise", "variable": "x"}
+    known["text"] = more.pop("text", known["text"])
     step = Step(**known, line=12, stage=more.pop("stage", "+"), before=BYTES, after=BYTES,
                 wraps=share, fields=more.pop("fields", ("image",)), **more)  # fmt: skip
     after = Step(**{**known, "text": "x / 2"}, line=13, stage="/", before=BYTES, after=BYTES,
@@ -40,4 +41,13 @@ def test_nothing_is_said_where_nothing_ran_over():
 
 def test_stages_of_libraries_clamp_whatever_their_numbers_look_like():
     jitter = way(0, 0.2, stage="ColorJitter", container="Compose", position=3)
-    assert found(jitter, way(1, 0.2, stage="cv2.addWeighted")) == []
+    weighted = {"stage": "cv2.addWeighted", "text": "x = cv2.addWeighted(x, 1.4, x, 0, 9)"}
+    assert found(jitter, way(1, 0.2, **weighted)) == []
+
+
+def test_what_ran_over_before_it_was_clipped_is_seen():
+    late = {
+        "stage": "Image.fromarray",
+        "text": "return Image.fromarray(np.clip(x + noise, 0, 255))",
+    }
+    assert len(found(way(1, 0.02, **late, container="Compose", position=1))) == 1
