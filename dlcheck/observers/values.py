@@ -41,6 +41,8 @@ class Memory:
     def __init__(self) -> None:
         self.many: set[str] = set()
         self.hashed: dict[str, int] = {}
+        # Boxes are counted in the first epoch alone.
+        self.again = False
 
     def keeps(self, path: str, key: str) -> bool:
         """Tell whether a hash belongs to the smallest that are kept of a field."""
@@ -70,7 +72,7 @@ class Values:
         size = math.prod(shape)
         if size >= FEWEST:
             self.held.append((size, leaf.path, value))
-        if may_be_boxes(leaf):
+        if not self.memory.again and may_be_boxes(leaf):
             self.boxlike.append((leaf.path, value))
         if leaf.dtype in WHOLE and shape and leaf.path not in self.memory.many and size:
             if leaf.low == leaf.high and leaf.low is not None:

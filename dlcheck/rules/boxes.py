@@ -159,7 +159,7 @@ def _finding(name: str, split: Split, field: str, fault: Fault) -> Finding:
         f"{count:,} of {boxes.n:,} boxes of {named(field)} have {meaning} ({_shown(worst)}; "
         f"{some(samples.n, samples.at)}), read as {form}"
     )
-    message += f", which {source} declares" if source else ""
+    message += f", declared by {source}" if source else ""
     if fault.misread:
         message += "; as x, y, width, height they lie inside the image: xywh read as xyxy"
     if moved is not None:

@@ -147,8 +147,18 @@ def _why_refused(split: Split, field: str, seen: Field, dtype: str) -> tuple[Sev
     if not classed or loss:
         return None, ""
     narrow = dtype in NARROW and found.sure("label", at_least=LIKELY) and ranks <= {0}
+    narrow = narrow and not _other_label(split, field)
     weak = WARNING if narrow else None
     return (ERROR if classes else weak), "cross_entropy takes class labels as int64"
+
+
+def _other_label(split: Split, field: str) -> bool:
+    """Tell that another field holds labels as the loss takes them: this one may be a group."""
+    return any(
+        other != field and kind(split, other).sure("label") and {"int64", "int"} & looks
+        for other, seen in split.fields.items()
+        if (looks := {*seen.dtypes, *seen.types})
+    )
 
 
 def loss_name(split: Split) -> str:

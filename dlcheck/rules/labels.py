@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +25,7 @@ SOME = 0.1
 IN_ORDER = ("SequentialSampler",)
 MOST_SHOWN = 8
 RANDOM = re.compile(r"Random|Jitter|AutoAugment|RandAugment|TrivialAugment|MixUp|CutMix|Erasing")
-COUNTS = ("num_classes", "n_classes", "num_labels", "classes", "out_features", "nclass")
+COUNTS = ("num_classes", "n_classes", "num_labels", "classes", "nclass")
 # Detection and segmentation models of these count the background as a class.
 ONE_TARGET = frozenset({"label", "mask"})
 
@@ -120,7 +120,9 @@ def _classes(split: Split, field: str) -> tuple[int, str]:
     if isinstance(said, list | tuple | Mapping):
         return len(said), "expect"
     model = split.given.get("model")
-    count = _argument(model) if isinstance(model, Mapping) else None
+    # Features that a model puts out are classes only where the loss says so.
+    names = (*COUNTS, "out_features") if "ross" in loss_name(split) else COUNTS
+    count = _argument(model, names) if isinstance(model, Mapping) else None
     labels = [f for f, seen in split.fields.items() if not is_container(seen)]
     labels = [f for f in labels if kind(split, f).sure(*ONE_TARGET)]
     if count and count > 1 and labels == [field]:
@@ -128,11 +130,11 @@ def _classes(split: Split, field: str) -> tuple[int, str]:
     return 0, ""
 
 
-def _argument(model: Mapping[str, Any]) -> int | None:
+def _argument(model: Mapping[str, Any], names: Sequence[str]) -> int | None:
     inside = model.get("init_args")
     places = [model, inside] if isinstance(inside, Mapping) else [model]
     for place in places:
-        for name in COUNTS:
+        for name in names:
             if isinstance(place.get(name), int):
                 return int(place[name])
     return None

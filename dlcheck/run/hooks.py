@@ -110,7 +110,9 @@ class Fetch:
         """Count the samples of a batch, join them as the user does, and write what was seen."""
         if not self.watched:
             return self.collate(data)
-        seen = SampleCount(self.watch.names, self.watch.memories[self.watch.split])
+        memory = self.watch.memories[self.watch.split]
+        memory.again = self.watch.epoch > 0
+        seen = SampleCount(self.watch.names, memory)
         # What `__getitems__` returns in place of a list may be read only once, or is no samples.
         for index, sample in zip(ids, data if isinstance(data, list | tuple) else (), strict=False):
             seen.add(index, sample)

@@ -116,3 +116,13 @@ def test_where_it_failed_in_the_collate_it_is_an_error_that_explains_the_failure
     (found,) = judged("label", seen, batch_fields={}, failures={failure.key: failure})
     assert found.severity == ERROR
     assert found.explains == {failure.key}
+
+
+def test_an_int32_group_beside_the_label_is_fine() -> None:
+    fields = {"label": leaf("scalar", 0, 2, int64=120), "group": leaf("scalar", 0, 2, int32=120)}
+    batches = {
+        name: Field({"Tensor": Tally(9)}, seen.dtypes, {"8": Tally(9)})
+        for name, seen in fields.items()
+    }
+    split = Split(loader=Loader(kind="map"), samples=120, fields=fields, batch_fields=batches)
+    assert judge(Observation(splits={"": split}), select=["dtype-mismatch"])[0] == ()

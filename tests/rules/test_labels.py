@@ -73,6 +73,10 @@ def test_the_model_tells_how_many_classes_there_are() -> None:
         ("unlabelled samples, nothing declared", label(-1, 0, 1, 2), {}),
         ("a hinge loss", label(-1, 1), {}),
         ("one-based, but nothing declared", label(1, 2, 3), {}),
+        (
+            "an embedding of 3 for metric learning", label(0, 1, 2, 3, 4),
+            {"model": {"_target_": "torch.nn.Linear", "in_features": 9, "out_features": 3}},
+        ),
     ],
 )  # fmt: skip
 def test_silent_on_values(why: str, seen: Field, given: dict[str, Any]) -> None:
