@@ -33,6 +33,9 @@ TAIL = 16_384
 CHUNK = 65_536
 OVERTIME = 4.0
 PROBE_TIME = 20.0
+# Before the user's code runs nothing of theirs can hang; torch from a cold disk takes minutes.
+STARTING = ("starting", "importing torch")
+STARTING_TIME = 300.0
 PROBE_ANSWERS = 4
 SHORT_PATH = 60
 CHILD = Path(__file__).parent / "run" / "child.py"
@@ -168,9 +171,10 @@ class Session:
     def _follow(self, child: subprocess.Popen[bytes]) -> None:
         limit = time.monotonic() + OVERTIME * (self.job.budget + self.job.hang_after)
         leave = float("inf")
+        patience = time.monotonic() + STARTING_TIME
         while child.poll() is None:
             time.sleep(POLL)
-            if self._read():
+            if self._read() or (self.doing in STARTING and time.monotonic() < patience):
                 self.watchdog.alive()
             if self.ended:
                 self._ask_probe()

@@ -176,6 +176,9 @@ def _by_noise(b: Any, a: Any) -> float:
     carried = float(numpy.percentile(numpy.abs(near[over]), 90))
     if most > FARTHEST or carried > reach or changed.mean() < 1 / 4:
         return 0.0
+    # Black that became white by moving or inverting is 1 away, whatever the others are.
+    if float(numpy.median(numpy.abs(near[over]))) < float(numpy.median(numpy.abs(usual))) / 2:
+        return 0.0
     share, wanted = float(over.mean()), _runs_over(numpy, b, usual)
     return share if wanted / UNLIKE <= share <= wanted * UNLIKE else 0.0
 

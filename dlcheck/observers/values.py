@@ -12,6 +12,7 @@ import hashlib
 import itertools
 import math
 import sys
+from collections.abc import Iterable
 from typing import Any
 
 from dlcheck.observation import EXAMPLES, SampleId, sample_order
@@ -60,7 +61,7 @@ class Values:
         self.ids: dict[str, dict[str, list[SampleId]]] = {}
         self.constant: dict[str, list[SampleId]] = {}
         self.contents: dict[str, dict[str, list[SampleId]]] = {}
-        self.series: dict[str, list[int]] = {}
+        self.series: dict[str, list[tuple[int, SampleId]]] = {}
         self.boxes = BoxCount()
         self.found: dict[str, set[int]] = {}
 
@@ -74,7 +75,7 @@ class Values:
             self.held.append((size, leaf.path, value))
         if not self.memory.again and may_be_boxes(leaf):
             self.boxlike.append((leaf.path, value))
-        if leaf.dtype in WHOLE and shape and leaf.path not in self.memory.many and size:
+        if leaf.dtype in WHOLE and size > 1 and leaf.path not in self.memory.many:
             if leaf.low == leaf.high and leaf.low is not None:
                 self.found[leaf.path] = {int(leaf.low)}
             else:
@@ -83,22 +84,27 @@ class Values:
     def end(self, index: SampleId, leaves: list[Described]) -> None:
         """Count what was noted of a sample."""
         for leaf in leaves:
-            low, shape = leaf.low, leaf.shape
-            if low is None or low != leaf.high:
+            low = leaf[4]
+            if low is None or low != leaf[5]:
                 continue
-            if (not shape or math.prod(shape) == 1) and low.is_integer() and _whole(leaf):
-                self.series.setdefault(leaf.path, []).append(int(low))
-                self.found[leaf.path] = {int(low)}
-            elif shape and leaf.dtype and not leaf.nonfinite and math.prod(shape) >= FEWEST:
-                self.constant.setdefault(leaf.path, []).append(index)
-        for path, ids in self.found.items():
-            self.count(path, ids, index)
-        self.hash(index)
+            shape = leaf[3]
+            if not shape or math.prod(shape) == 1:
+                if low.is_integer() and _whole(leaf):
+                    self.series.setdefault(leaf[0], []).append((int(low), index))
+            elif leaf[2] and not leaf[6] and math.prod(shape) >= FEWEST:
+                self.constant.setdefault(leaf[0], []).append(index)
+        if self.held:
+            self.hash(index)
+            self.held = []
+        if self.found:
+            for path, ids in self.found.items():
+                self.count(path, ids, index)
+            self.found = {}
         if self.boxlike:
             self.boxes.add(index, self.boxlike, leaves)
-        self.found, self.held, self.boxlike = {}, [], []
+            self.boxlike = []
 
-    def count(self, path: str, ids: set[int], index: SampleId) -> None:
+    def count(self, path: str, ids: Iterable[int], index: SampleId) -> None:
         """Count the ids of one field of one sample, as long as they are few."""
         if path in self.memory.many:
             return
@@ -123,6 +129,9 @@ class Values:
     def fields(self, *, drawn: bool) -> dict[str, dict[str, Any]]:
         """Return what belongs to each Field, in JSON; of series drawn as the loader draws them."""
         found: dict[str, dict[str, Any]] = {}
+        for path, series in self.series.items():
+            for value, index in series:
+                self.count(path, (value,), index)
         for path, ids in self.ids.items():
             some = list(ids.items())[: MOST_IDS + 1]
             found.setdefault(path, {})["values"] = {key: _tally(at) for key, at in some}
@@ -130,9 +139,10 @@ class Values:
             found.setdefault(path, {})["constant"] = _tally(indices)
         for path, series in self.series.items() if drawn else ():
             if len(series) > 1 and path not in self.memory.many:
-                pairs = list(itertools.pairwise(series))
+                drawn_values = [value for value, _ in series]
+                pairs = list(itertools.pairwise(drawn_values))
                 found.setdefault(path, {})["runs"] = {
-                    "batches": 1, "single": int(len(set(series)) == 1),
+                    "batches": 1, "single": int(len(set(drawn_values)) == 1),
                     "pairs": len(pairs), "same": sum(a == b for a, b in pairs),
                 }  # fmt: skip
         return found

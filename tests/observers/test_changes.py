@@ -86,6 +86,14 @@ RIGHT = {
 }
 
 
+def test_black_and_white_that_were_moved_or_inverted_did_not_run_over():
+    rows, columns = np.indices((96, 96)) // 10
+    board = np.repeat(((rows + columns) % 2 * 255).astype(np.uint8)[..., None], 3, -1)
+    board[30:60, 30:60] = PICTURE[30:60, 30:60] // 2 + 60
+    for after in (255 - board, np.roll(board, 5, 1), board[::-1], np.roll(board, 10, 0)):
+        assert step_of(board, np.ascontiguousarray(after)).wraps == 0
+
+
 @pytest.mark.parametrize("after", RIGHT.values(), ids=RIGHT)
 def test_no_wrap_is_seen_where_pixels_were_replaced_or_clipped(after):
     assert step_of(PICTURE, after).wraps == 0
