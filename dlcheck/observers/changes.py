@@ -165,7 +165,9 @@ def _by_noise(b: Any, a: Any) -> float:
     over = numpy.abs(change) > HALF
     changed = change != 0
     usual = near[~over & changed & (b > HALF // 2) & (b < BYTE - HALF // 2)]
-    if not over.any() or usual.size < FEWEST:
+    # A drawing of a few flat colours tells nothing: black beside white may have moved.
+    flat = int((numpy.bincount(b, minlength=BYTE) > 0).sum()) < FEWEST_LEVELS
+    if flat or not over.any() or usual.size < FEWEST:
         return 0.0
     most = float(numpy.percentile(numpy.abs(near[changed]), 95))
     reach = min(WIDER * float(numpy.percentile(numpy.abs(usual), 99.5)), FARTHEST)
