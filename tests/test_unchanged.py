@@ -105,7 +105,7 @@ def test_batches_equal_those_of_a_bare_loop(workers: int, context: str, tmp_path
         "bare": [sys.executable, "bare.py"],
         "checked": [
             sys.executable, "-m", "dlcheck", "shapes", "pipeline.py:make_loader",
-            "--fail-on", "never", "--format", "json",
+            "--fail-on", "never", "--format", "json", "--budget", "10m",
         ],
     }.items():  # fmt: skip
         env = {**base, "LOG": str(tmp_path / name)}
