@@ -20,12 +20,15 @@ SHM = "/dev/shm"  # noqa: S108 - where torch puts the tensors that workers share
 
 def session_members(leader: int) -> list[int]:
     """List the live processes of the session that `leader` began, itself included."""
-    members = []
-    for pid in _pids():
-        with contextlib.suppress(OSError):
-            if os.getsid(pid) == leader and not _is_zombie(pid):
-                members.append(pid)
-    return members
+    return [pid for pid in _pids() if in_session(pid, leader)]
+
+
+def in_session(pid: int, leader: int) -> bool:
+    """Tell whether a process lives in the session that `leader` began."""
+    try:
+        return os.getsid(pid) == leader and not _is_zombie(pid)
+    except OSError:
+        return False
 
 
 def _pids() -> list[int]:

@@ -24,7 +24,7 @@ from dlcheck.config import Config, UserError, locate
 from dlcheck.observation import Failure, Observation, Split, failure_from_json
 from dlcheck.progress import Progress
 from dlcheck.redraws import pictures_for, requests_for
-from dlcheck.run.scratch import read_pulse
+from dlcheck.run.scratch import last_sample
 from dlcheck.watchdog import Watchdog, crash_stacks
 
 POLL = 0.02
@@ -254,7 +254,7 @@ class Session:
 
     def _probe_gone(self) -> bool:
         pid = self.observation.settings.get("probe_pid")
-        return isinstance(pid, int) and pid not in guardian.session_members(self.leader)
+        return isinstance(pid, int) and not guardian.in_session(pid, self.leader)
 
     def _probe_failed(self, reason: str) -> None:
         self.probe = "failed"
@@ -302,12 +302,11 @@ class Session:
         if self.ended or self.observation.cut:
             return
         detail: dict[str, Any] = {"doing": self.doing, "stderr": self._stderr()[-2000:]}
-        pid = next((p for p in self._main_pids()), None)
-        sample = read_pulse(self.scratch / f"pulse-{pid}")[2]
-        if sample:
-            detail["last_sample"] = int(sample) if sample.isdigit() else sample
+        sample = last_sample(self.scratch, self.leader)
+        if sample is not None:
+            detail["last_sample"] = sample
         if status < 0:
-            stacks, frames = crash_stacks(self.scratch / f"stacks-{pid}.txt")
+            stacks, frames = crash_stacks(self.scratch / f"stacks-{self.leader}.txt")
             name = signal.Signals(-status).name
             detail |= {"signal": -status, "name": name, "stacks": stacks}
             failure = {"phase": "signal", "message": name, "frames": frames, "detail": detail}
@@ -315,13 +314,6 @@ class Session:
             detail |= {"status": status}
             failure = {"phase": "exit", "message": f"status {status}", "detail": detail}
         self._add_failure(failure_from_json(failure), cut="the process ended early")
-
-    def _main_pids(self) -> Iterator[str]:
-        """Yield the child's pid, from the oldest of the pulses."""
-        pulses = sorted(self.scratch.glob("pulse-*"), key=lambda p: p.stat().st_ctime_ns)
-        oldest = min((int(p.name.split("-")[1]) for p in pulses), default=None)
-        if oldest is not None:
-            yield str(oldest)
 
     def _add_failure(self, failure: Failure, cut: str) -> None:
         detail = {"stderr": self._stderr()[-2000:], "doing": self.doing} | failure.detail

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from dlcheck.run.failures import frame_at, is_ours
-from dlcheck.run.scratch import LINUX, read_pulse, stack_signal
+from dlcheck.run.scratch import LINUX, last_sample, read_pulse, stack_signal
 
 LINE = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<function>.+)$')
 CRASH = re.compile(r"^(Fatal Python error|Windows fatal exception): (?P<what>.*)$", re.MULTILINE)
@@ -81,10 +81,10 @@ class Watchdog:
         chosen = self.guilty(stuck)
         pid = _pid(chosen) if chosen else ""
         stacks = stuck.get(chosen, "") if chosen else ""
-        sample = read_pulse(self.scratch / f"pulse-{pid}")[2]
+        sample = last_sample(self.scratch, pid)
         detail: dict[str, Any] = {"seconds": round(silent, 1), "stacks": stacks[:MOST_STACKS]}
-        if sample:
-            detail["last_sample"] = int(sample) if sample.isdigit() else sample
+        if sample is not None:
+            detail["last_sample"] = sample
         return {"phase": "hang", "frames": frames_in(stacks), "detail": detail}
 
     def ask_for_stacks(self) -> None:

@@ -115,6 +115,7 @@ class TestEnds:
         scratch = Scratch(str(tmp_path))
         scratch.begin()
         scratch.ask(41)
+        session.leader = scratch.pid
         session.split = "val"
         session._take({"obs": {"splits": {"val": {"samples": 4}}}})
         session._judge_end(-signal.SIGSEGV)

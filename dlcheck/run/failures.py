@@ -23,7 +23,7 @@ COLLATE = os.path.join("torch", "utils", "data", "_utils", "collate.py")  # noqa
 @lru_cache(maxsize=4096)
 def is_user(file: str) -> bool:
     """Tell the user's own files from installed packages, the standard library and ours."""
-    if file.startswith("<") or (file.startswith(OURS) and not file.startswith(EXAMPLES)):
+    if file.startswith("<") or is_ours(file):
         return False
     if {"site-packages", "dist-packages"} & set(Path(file).parts):
         return False

@@ -113,3 +113,9 @@ def read_pulse(path: Path) -> tuple[int, float, str]:
     except (OSError, struct.error):
         return 0, 0.0, ""
     return asked, at, data[HEAD.size : HEAD.size + length].decode("utf-8", "replace")
+
+
+def last_sample(folder: Path, pid: int | str) -> int | str | None:
+    """Return the id of the sample that a process asked for last; None when there was none."""
+    name = read_pulse(folder / f"pulse-{pid}")[2]
+    return int(name) if name.isdigit() else name or None
