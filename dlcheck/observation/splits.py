@@ -8,11 +8,13 @@ from typing import Any
 from dlcheck.observation.contents import Boxes, Contents
 from dlcheck.observation.failures import Failure
 from dlcheck.observation.journeys import Journey, Step
+from dlcheck.observation.memory import Culprit, Process
 from dlcheck.observation.tallies import MOST_SHAPES, Field, SampleId, Tally, merge_tallies
 
 MOST_STRUCTURES = 12
 MOST_FAILURES = 24
 MOST_FIELDS = 2_000
+MOST_PROCESSES = 256
 
 
 @dataclass(frozen=True)
@@ -115,6 +117,8 @@ class Split:
     """What was seen of one split (the only one is named with an empty string).
 
     `samples` counts the first epoch, `again` the later ones, `spread` what was drawn beyond them.
+    `processes` are what they held, by name: `main`, `w0` (a persistent worker), `e2w0` (worker 0
+    of epoch 2); `epochs_wanted` epochs of at most `epoch_batches` batches were asked for.
     `given` is what the user's config says of the split: fields, expect, model, step, full_length.
     """
 
@@ -142,6 +146,10 @@ class Split:
     model_run: ModelRun | None = None
     contents: dict[str, Contents] = field(default_factory=dict)
     boxes: dict[str, Boxes] = field(default_factory=dict)
+    processes: dict[str, Process] = field(default_factory=dict)
+    culprits: dict[str, Culprit] = field(default_factory=dict)
+    epochs_wanted: int = 0
+    epoch_batches: int | None = None
 
     def merge(self, other: Split) -> Split:
         """Join what two processes saw of the split."""
@@ -171,6 +179,10 @@ class Split:
             model_run=self.model_run or other.model_run,
             contents=merge_known(self.contents, other.contents, MOST_FIELDS),
             boxes=merge_known(self.boxes, other.boxes, MOST_FIELDS),
+            processes=merge_known(self.processes, other.processes, MOST_PROCESSES),
+            culprits={**self.culprits, **other.culprits},
+            epochs_wanted=max(self.epochs_wanted, other.epochs_wanted),
+            epoch_batches=self.epoch_batches or other.epoch_batches,
         )
 
 
