@@ -123,7 +123,8 @@ class Journey:
     then at work and what it was given. `reproduced`: whether it came out as the drive saw it
     (None: nothing to compare). `colours`: per image field, the correlation of its channels with
     those of the file, {"rgb": r, "bgr": r}. `mixes`: of the journey of a batch, its mixed rows.
-    `contents`: hashes of the finished arrays, to compare with those in Split.contents.
+    `contents`: hashes of the finished arrays, to compare with those in Split.contents, and
+    `digests` those of all their bytes.
     `steady`: drawn twice in a row it came out the same (None: not tried); `again` are the steps
     of the second time.
     """
@@ -143,5 +144,6 @@ class Journey:
     note: str = ""
     mixes: tuple[Mix, ...] = ()
     contents: dict[str, str] = field(default_factory=dict)
+    digests: dict[str, str] = field(default_factory=dict)
     steady: bool | None = None
     again: tuple[Step, ...] = ()

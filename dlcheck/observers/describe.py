@@ -14,7 +14,15 @@ import types
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from dlcheck.observers.ranges import NOTHING, array_range, finite, scalars_range, tensor_range
+from dlcheck.observers.ranges import (
+    NOTHING,
+    array_range,
+    finite,
+    line_of,
+    line_range,
+    scalars_range,
+    tensor_range,
+)
 from dlcheck.run.torch_private import plain_tensors
 
 MOST_LEAVES = 512
@@ -57,17 +65,68 @@ def describe(
     """List containers and leaves of a sample in order; with values, the range of each leaf.
 
     `names` are the user's names for the items of a tuple sample of that length. `look` is shown
-    each array and tensor with what was found of it.
+    each array and tensor with what was found of it, and its memory as one line (see `line_of`)
+    where that was read.
     """
     out: list[Described] = []
-    _Walk(out, values=values, names=names, look=look).visit(value, "", ())
+    if type(value) is not tuple or not _flat(out, value, names, look, values=values):
+        _Walk(out, values=values, names=names, look=look).visit(value, "", ())
     return out
 
 
-Look = Callable[[Described, Any], None]
+Look = Callable[[Described, Any, Any], None]
+
+
+_ARRAYS: tuple[Any, Any, Any] | None = None
+
+
+def _arrays() -> tuple[Any, Any, Any]:
+    """Return Tensor, ndarray and numpy's scalars; empty where the package is not imported yet."""
+    global _ARRAYS  # noqa: PLW0603 - looked up for each sample
+    torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
+    found = (
+        getattr(torch, "Tensor", ()), getattr(numpy, "ndarray", ()), getattr(numpy, "generic", ()),
+    )  # fmt: skip
+    if all(found):
+        _ARRAYS = found
+    return found
+
+
+_PLACES = tuple(map(str, range(TOP_LEVEL_NUMBERS)))
+_HEADS = tuple(Described("", "tuple", None, (n,)) for n in range(TOP_LEVEL_NUMBERS + 1))
+
+
+def _flat(
+    out: list[Described], items: tuple[Any, ...], names: Names, look: Look | None, *, values: bool
+) -> bool:
+    """Describe the commonest sample, a tuple of a few tensors and numbers, with no detour.
+
+    Returns False, with nothing done, for any other; what it gives is what `_Walk` gives.
+    """
+    count = len(items)
+    tensor_type = (_ARRAYS or _arrays())[0]
+    if not 0 < count <= TOP_LEVEL_NUMBERS:
+        return False
+    for item in items:
+        if type(item) is not tensor_type and type(item) not in SCALARS:
+            return False
+    torch = sys.modules.get("torch")
+    out.append(_HEADS[count])
+    for path, item in zip(names if len(names) == count else _PLACES, items, strict=False):
+        kind = type(item)
+        if kind in SCALARS:
+            out.append(scalar(item, kind, path))
+            continue
+        leaf, line = _tensor(torch, item, "Tensor", path, values=values)
+        out.append(leaf)
+        if look is not None:
+            look(leaf, item, line)
+    return True
 
 
 class _Walk:
+    __slots__ = ("array", "generic", "look", "names", "out", "tensor", "values")
+
     def __init__(
         self, out: list[Described], *, values: bool, names: Names, look: Look | None
     ) -> None:
@@ -75,28 +134,25 @@ class _Walk:
         self.look = look
         self.names = names
         self.values = values
-        torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
-        self.tensor = getattr(torch, "Tensor", ())
-        self.array = getattr(numpy, "ndarray", ())
-        self.generic = getattr(numpy, "generic", ())
+        self.tensor, self.array, self.generic = _ARRAYS or _arrays()
 
     def visit(self, value: Any, path: str, above: tuple[int, ...]) -> None:
         kind = type(value)
         if kind in SCALARS:
             self.out.append(scalar(value, kind, path))
         elif self.tensor and issubclass(kind, self.tensor):
-            self.keep(tensor(value, path, values=self.values), value)
+            self.keep(*tensor(value, path, values=self.values), value)
         elif self.array and issubclass(kind, self.array):
-            self.keep(array(value, path, values=self.values), value)
+            self.keep(array(value, path, values=self.values), None, value)
         elif len(self.out) >= MOST_LEAVES or len(above) >= DEEPEST or id(value) in above:
             self.out.append(Described(path, "cycle" if id(value) in above else "..."))
         else:
             self.inside(value, kind, path, (*above, id(value)))
 
-    def keep(self, leaf: Described, value: Any) -> None:
+    def keep(self, leaf: Described, line: Any, value: Any) -> None:
         self.out.append(leaf)
         if self.look is not None:
-            self.look(leaf, value)
+            self.look(leaf, value, line)
 
     def inside(self, value: Any, kind: type[Any], path: str, above: tuple[int, ...]) -> None:
         if kind is tuple or kind is list:
@@ -119,15 +175,17 @@ class _Walk:
     def sequence(self, items: Any, kind: type[Any], path: str, above: tuple[int, ...]) -> None:
         is_tuple = kind is tuple or issubclass(kind, tuple)
         names = _static(kind, "_fields") if is_tuple and kind is not tuple else None
-        kinds = set(map(type, items))
-        if kinds and kinds <= SCALARS and not names and (path or len(items) > TOP_LEVEL_NUMBERS):
-            outer = "tuple" if is_tuple else "list"
-            self.out.append(numbers(items, kinds, path, outer, values=self.values))
-            return
+        if items and type(items[0]) in SCALARS and not names:
+            kinds = set(map(type, items))
+            if kinds <= SCALARS and (path or len(items) > TOP_LEVEL_NUMBERS):
+                outer = "tuple" if is_tuple else "list"
+                self.out.append(numbers(items, kinds, path, outer, values=self.values))
+                return
         if names:
             self.out.append(Described(path, f"namedtuple:{kind.__name__}"))
         else:
-            self.out.append(Described(path, "tuple" if is_tuple else "list", shape=(len(items),)))
+            outer = "tuple" if is_tuple else "list"
+            self.out.append(Described(path, outer, None, (len(items),)))
         given = self.names if not path and len(self.names) == len(items) else ()
         keys = names or given or range(len(items) if is_tuple else min(len(items), MOST_ITEMS))
         prefix = f"{path}." if path else ""
@@ -231,7 +289,7 @@ def scalar(value: Any, kind: type[Any], path: str) -> Described:
     """Describe a plain Python scalar."""
     if kind is int or kind is float:
         number = value + 0.0 if -EXACT < value < EXACT else finite(value)
-        odd = int(number is None and kind is float)
+        odd = 1 if number is None and kind is float else 0
         return Described(path, kind.__name__, None, None, number, number, odd)
     return Described(path, kind.__name__)
 
@@ -260,30 +318,39 @@ def numbers(
 _DTYPES: dict[Any, str] = {}
 
 
-def tensor(value: Any, path: str, *, values: bool) -> Described:
-    """Describe a tensor of any layout, device and subclass."""
+def tensor(value: Any, path: str, *, values: bool) -> tuple[Described, Any]:
+    """Describe a tensor of any layout, device and subclass; returns the line it was read as too."""
     torch = sys.modules["torch"]
-    name = type(value).__name__
+    if type(value) is torch.Tensor:
+        return _tensor(torch, value, "Tensor", path, values=values)
     with plain_tensors():
+        return _tensor(torch, value, type(value).__name__, path, values=values)
+
+
+def _tensor(torch: Any, value: Any, name: str, path: str, *, values: bool) -> tuple[Described, Any]:
+    try:
+        kind = value.dtype
+        layout, nested, grad = value.layout, value.is_nested, value.requires_grad
+        shape = None if nested else tuple(value.shape)
+    except Exception:  # noqa: BLE001 - a subclass's property may raise
+        return _by_its_base(torch, value, path, name), None
+    dtype = _DTYPES.get(kind) or _DTYPES.setdefault(kind, str(kind).removeprefix("torch."))
+    strided = layout is torch.strided
+    if not strided:
+        name = f"{name}[{str(layout).removeprefix('torch.')}]"
+    if nested:
+        return Described(path, f"{name}[nested]", dtype, None, grad=grad), None
+    (low, high, odd), line = NOTHING, None
+    if values and strided and (name == "Tensor" or not _dispatches(torch, type(value))):
         try:
-            kind = value.dtype
-            layout, nested, grad = value.layout, value.is_nested, value.requires_grad
-            shape = None if nested else tuple(value.shape)
-        except Exception:  # noqa: BLE001 - a subclass's property may raise
-            return _by_its_base(torch, value, path, name)
-        dtype = _DTYPES.get(kind) or _DTYPES.setdefault(kind, str(kind).removeprefix("torch."))
-        if layout != torch.strided:
-            name = f"{name}[{str(layout).removeprefix('torch.')}]"
-        if nested:
-            return Described(path, f"{name}[nested]", dtype, None, grad=grad)
-        low, high, odd = NOTHING
-        if values and layout == torch.strided and not _dispatches(torch, type(value)):
-            try:
-                if value.device.type == "cpu":
-                    low, high, odd = tensor_range(torch, value, dtype)
-            except Exception:  # noqa: BLE001, S110 - no memory of its own, or none that is read
-                pass
-    return Described(path, name, dtype, shape, low, high, odd, grad)
+            line = line_of(value, dtype)
+            if line is not None:
+                low, high, odd = line_range(line, dtype)
+            elif value.is_cpu:
+                low, high, odd = tensor_range(torch, value, dtype)
+        except Exception:  # noqa: BLE001, S110 - no memory of its own, or none that is read
+            pass
+    return Described(path, name, dtype, shape, low, high, odd, grad), line
 
 
 def _dispatches(torch: Any, kind: type[Any]) -> bool:

@@ -178,6 +178,8 @@ def _equal_cause(
     first, last = drawn[0], drawn[-1]
     if first.contents[field] != last.contents[field]:
         return _shared(field, first, last)
+    if first.digests.get(field) != last.digests.get(field):
+        return None
     files = [[one.path for one in way.opened] for way in (first, last)]
     if files[0] and files[1] and files[0] != files[1]:
         return _files_differ(field, first, last)

@@ -25,6 +25,7 @@ MOST_NAME = 200
 HIGH_DESCRIPTOR = 700
 LINUX = sys.platform == "linux"
 HEAD = struct.Struct("<QdH")
+PULSE = struct.Struct(f"<QdH{MOST_NAME}s")
 
 
 class Scratch:
@@ -78,9 +79,10 @@ class Scratch:
         self.asked += 1
         if self._map is not None:
             name = str(sample).encode("utf-8", "replace")[:MOST_NAME]
-            head = HEAD.pack(self.asked, time.time(), len(name))
-            with contextlib.suppress(ValueError):
-                self._map[: HEAD.size + len(name)] = head + name
+            try:
+                PULSE.pack_into(self._map, 0, self.asked, time.time(), len(name), name)
+            except ValueError:  # the mapping was closed by user code
+                self._map = None
 
     def failed(self) -> None:
         """Leave a mark that a failure of this process was written down."""

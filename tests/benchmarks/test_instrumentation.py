@@ -11,7 +11,7 @@ import pytest
 pytestmark = pytest.mark.benchmark
 
 MOST = 50e-6
-ROUNDS, CALLS = 200, 20
+ROUNDS, CALLS = 1_000, 20
 
 
 def best(function: Callable[[], None]) -> float:

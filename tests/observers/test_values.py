@@ -79,7 +79,23 @@ def test_the_largest_arrays_are_hashed_and_label_maps_are_not() -> None:
     seen = split((image, mask, 1), (image, mask, 2))
     assert [list(c.seen.values()) for c in seen.contents.values()] == [[(0, 1)]]
     assert list(seen.contents) == ["0"]
-    assert seen.contents["0"].seen.keys() == {contents_of((image, mask, 1), ())["0"]}
+    assert seen.contents["0"].seen.keys() == {contents_of((image, mask, 1), ())[0]["0"]}
+
+
+def test_a_digest_tells_apart_what_the_quick_hash_does_not() -> None:
+    one = torch.zeros(3, 224, 224)
+    other = one.clone()
+    one[0, 0, 0] = other[0, 0, 0] = 1.0
+    one[1, 100, 101] = other[1, 100, 102] = 0.5
+    quick, whole = zip(*(contents_of((image,), ()) for image in (one, other)), strict=True)
+    assert quick[0] == quick[1]
+    assert whole[0] != whole[1]
+
+
+def test_the_range_belongs_to_the_content() -> None:
+    dark, light = torch.zeros(3, 224, 224), torch.zeros(3, 224, 224)
+    light[1, 100, 101] = 0.5
+    assert contents_of((dark,), ())[0] != contents_of((light,), ())[0]
 
 
 def test_small_arrays_are_never_compared() -> None:

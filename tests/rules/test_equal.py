@@ -120,6 +120,9 @@ def test_an_index_that_is_not_used_gives_one_content_for_all() -> None:
          [journey(n, "same", step(IMAGE, 10)) for n in (5, 35)], {}),
         ("random patterns, drawn anew each time",
          [alone(5, "mine", steady=False), alone(35, "yours", steady=False)], {}),
+        ("pages of wide margins: alike in what the drive reads of them, not in all of it",
+         [journey(n, "same", step(LOADED, 10), opened=opened(f"{n}"), digests={"image": f"{n}"})
+          for n in (5, 35)], {}),
         ("nothing was traced", [], {}),
         ("a stream may resample", [alone(5, "mine"), alone(35, "yours")],
          {"loader": Loader(kind="iterable")}),
