@@ -7,12 +7,15 @@ from typing import Any
 
 _HOMES = {
     "Finding": "dlcheck.findings",
+    "FindingsError": "dlcheck.live",
+    "LiveReport": "dlcheck.live",
     "Observation": "dlcheck.observation",
     "Report": "dlcheck.findings",
     "Rule": "dlcheck.findings",
     "Severity": "dlcheck.findings",
     "UserError": "dlcheck.config",
     "Where": "dlcheck.findings",
+    "check": "dlcheck.live",
     "judge": "dlcheck.findings",
 }
 

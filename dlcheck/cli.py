@@ -2,39 +2,30 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import signal
 import sys
 import traceback
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from dlcheck import streams
-from dlcheck.options import common, verbose
+from dlcheck import output, streams
+from dlcheck.options import common, epochs, reporting, verbose
 
 if TYPE_CHECKING:
     from dlcheck.config import Config
-    from dlcheck.findings import Report, Severity
+    from dlcheck.findings import Report
+    from dlcheck.gate import Gate
     from dlcheck.observation import Observation
+    from dlcheck.ranks import Rank
     from dlcheck.session import Job
 
 OK, FOUND, USAGE, OURS, INTERRUPTED = 0, 1, 2, 3, 128 + signal.SIGINT
-FILE_WIDTH = 100
-
-
-@dataclass(frozen=True)
-class Choice:
-    """Which rules run and how severe they are, by slug; `reasons` are the config's ignores."""
-
-    select: set[str]
-    ignore: set[str]
-    reasons: dict[str, str]
-    severities: dict[str, Severity]
+# The command that torchrun may split over ranks; of the others rank 0 runs all.
+SHARED_OUT = "shapes"
 
 
 def _version(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
@@ -94,6 +85,88 @@ def shapes(arguments: tuple[str, ...], **options: Any) -> int:
       dlcheck shapes --python .venv/bin/python --format json > report.json
     """
     return _run("shapes", arguments, options)
+
+
+@cli.command(short_help="Find what grows: memory, handles, processes, shared memory.")
+@click.argument("arguments", nargs=-1, metavar="[TARGET] [KEY=VALUE...]")
+@epochs
+@common
+def leak(arguments: tuple[str, ...], **options: Any) -> int:
+    """Find what grows from epoch to epoch, in the main process and in every worker.
+
+    Reads a few epochs as the training job would, calls `step` with each batch when the config
+    names one, and says which process keeps what, and where.
+
+    \b
+    Examples:
+      dlcheck leak --epochs 3
+      dlcheck leak configs/cats.yaml loader.num_workers=4 --budget 5m
+      dlcheck leak cats/data.py:make_loader --epochs 5 --epoch-batches 200
+    """
+    return _run("leak", arguments, options)
+
+
+@cli.command(short_help="The check before a job: everything, against limits and a baseline.")
+@click.argument("arguments", nargs=-1, metavar="[TARGET] [KEY=VALUE...]")
+@epochs
+@common
+@click.option(
+    "--baseline",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help="Findings that are accepted; new ones alone fail.  [default: `gate: {baseline}`]",
+)
+@click.option("--update-baseline", is_flag=True, help="Accept what this run finds from now on.")
+@click.pass_context
+def gate(ctx: click.Context, /, arguments: tuple[str, ...], **options: Any) -> int:
+    """Check everything before a job, in one drive, against the config's limits and a baseline.
+
+    What `gate:` of the config says counts unless an option says otherwise. Rules that judge the
+    machine wait for `machine:`, since CI runs on another. It needs no accelerator.
+
+    \b
+    Examples:
+      dlcheck gate
+      dlcheck gate configs/cats.yaml --fail-on warning --output gate.sarif --output gate.xml
+      dlcheck gate --baseline dlcheck-baseline.json --update-baseline
+    """
+    from dlcheck.gate import Gate
+
+    given = {name for name in options if _given(ctx, name)}
+    return _run("gate", arguments, options, lambda loaded: Gate(options, loaded, given))
+
+
+@cli.command(short_help="Write `expect:` from a good run.")
+@click.argument("arguments", nargs=-1, metavar="[TARGET] [KEY=VALUE...]")
+@common
+def freeze(arguments: tuple[str, ...], **options: Any) -> int:
+    """Write what a good run shows into the config, as `expect:`; `gate` then fails on change.
+
+    Shapes, dtypes, layouts, ranges, classes, normalisation. What the config expects already stays
+    where it holds; the rest of the file is left as it is. For a target that is no config the YAML
+    goes to stdout.
+
+    \b
+    Examples:
+      dlcheck freeze
+      dlcheck freeze configs/cats.yaml --samples all
+      dlcheck freeze cats.data:make_loader > dlcheck.yaml
+    """
+    from dlcheck import config, judging, session
+    from dlcheck import freeze as frozen
+
+    target, overrides = _split_arguments(arguments)
+    outputs = output.planned(options)
+    loaded = config.load(target, overrides)
+    unbound = frozen.unbound(loaded)
+    choice = judging.choice(unbound, options)
+    outcome = session.run(_job("shapes", unbound, options))
+    report = judging.judged("freeze", unbound, outcome.observation, choice, options["fail_on"])
+    if report.verdict == "fail" or outcome.observation.cut:
+        output.deliver(report, outputs, options)
+        streams.complain("nothing is frozen: the run must be good first")
+        return FOUND if outcome.signal is None else 128 + outcome.signal
+    return OK if frozen.deliver(loaded, outcome.observation) else FOUND
 
 
 @cli.command(short_help="Run `shapes` on the sample that comes along.")
@@ -157,8 +230,60 @@ def rules(markdown: bool, **_options: Any) -> int:
     return OK
 
 
+@cli.command(short_help="Render a saved run again, or compare two.")
+@click.argument("runs", nargs=-1, metavar="RUN.json [LATER.json]")
+@click.option("--rejudge", is_flag=True, help="Run the rules of this dlcheck over the saved run.")
+@click.option("--schema", is_flag=True, help="Write the JSON Schema of the JSON report.")
+@reporting
+@click.pass_context
+def report(
+    ctx: click.Context, /, runs: tuple[str, ...], rejudge: bool, schema: bool, **options: Any
+) -> int:
+    """Render a run that --save wrote, in any format, or compare it with a later one.
+
+    Two runs: new and cured findings, and what changed in the batch, in memory and in speed; then
+    new findings alone decide the exit status. A run may be `-`, which is stdin.
+
+    \b
+    Examples:
+      dlcheck report run.json --output report.sarif --output report.md
+      dlcheck report run.json --rejudge --fail-on warning
+      dlcheck report monday.json friday.json
+      dlcheck report --schema > report.schema.json
+    """
+    from dlcheck import saved
+
+    if schema:
+        saved.show_schema()
+        return OK
+    if not 1 <= len(runs) <= 2:  # noqa: PLR2004 - one or two
+        raise click.UsageError("one saved run, or two to compare")
+    limit = options["fail_on"] if _given(ctx, "fail_on") else None
+    options["rejudge"] = rejudge
+    shown = [saved.chosen(saved.load(run), options, limit=limit) for run in runs]
+    if len(shown) > 1:
+        return FOUND if saved.compared(shown[0], shown[1], options, limit=limit) else OK
+    output.deliver(shown[0], output.planned(options), options)
+    return _status(shown[0], options)
+
+
+def _given(ctx: click.Context, name: str) -> bool:
+    """Tell whether the user set an option."""
+    return ctx.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and return the exit status."""
+    """Run the command line and return the exit status; ranks above 0 have none but 0."""
+    rank = _rank()
+    if rank is None or rank.first:
+        return _main(arguments)
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    if SHARED_OUT in words[:1]:
+        _main(arguments)
+    return OK
+
+
+def _main(arguments: Sequence[str] | None) -> int:
     streams.claim_streams()
     state: dict[str, Any] = {"verbose": False}
     args = None if arguments is None else list(arguments)
@@ -192,24 +317,47 @@ def _failed(error: Exception, *, verbose: bool) -> int:
     return OURS
 
 
-def _run(command: str, arguments: Sequence[str], options: dict[str, Any]) -> int:
-    from dlcheck import config, session
+def _run(
+    command: str,
+    arguments: Sequence[str],
+    options: dict[str, Any],
+    gate_of: Callable[[Config], Gate] | None = None,
+) -> int:
+    from dlcheck import config, judging, session
 
     target, overrides = _split_arguments(arguments)
-    outputs = _outputs(options)
+    rank = _rank() if command == SHARED_OUT else None
+    outputs = output.planned(options) if not rank or rank.first else []
     loaded = config.load(target, overrides)
-    choice = _choice(loaded, options)
-    outcome = session.run(_job(command, loaded, options))
-    report = _judged(command, loaded, outcome.observation, choice, options["fail_on"])
-    for format_, file in outputs:
-        _write(file, _rendered(report, format_, width=FILE_WIDTH))
-    _show(report, options)
+    gate = gate_of(loaded) if gate_of else None
+    options = gate.options if gate else options
+    choice = judging.choice(loaded, options, gate.left_out if gate else None)
+    outcome = session.run(_job(command, loaded, options, rank))
+    if rank and not rank.first:
+        return OK
+    seen = gate.elsewhere(outcome.observation) if gate else outcome.observation
+    report = judging.judged(command, loaded, seen, choice, options["fail_on"])
+    report = gate.accepted(report) if gate else report
+    output.deliver(report, outputs, options)
     if options["images"]:
         _say_of_pictures(outcome.observation, options["images"])
     if outcome.signal is not None:
         return 128 + outcome.signal
+    return _status(report, options)
+
+
+def _status(report: Report, options: dict[str, Any]) -> int:
     incomplete = report.verdict == "incomplete" and options["fail_on_incomplete"]
     return FOUND if report.verdict == "fail" or incomplete else OK
+
+
+def _rank() -> Rank | None:
+    """Tell which rank this is of those that torchrun started; None where it started none."""
+    if "TORCHELASTIC_RUN_ID" not in os.environ:
+        return None
+    from dlcheck.ranks import rank_of
+
+    return rank_of(os.environ)
 
 
 def _split_arguments(arguments: Sequence[str]) -> tuple[str | None, list[str]]:
@@ -226,97 +374,27 @@ def _split_arguments(arguments: Sequence[str]) -> tuple[str | None, list[str]]:
     return target, overrides
 
 
-def _job(command: str, loaded: Config, options: dict[str, Any]) -> Job:
+def _job(command: str, loaded: Config, options: dict[str, Any], rank: Rank | None = None) -> Job:
     from dlcheck.session import Job
 
+    seed = options["seed"]
     return Job(
         command=command,
         config=loaded,
         python=options["python"] or sys.executable,
         budget=options["budget"],
         samples=options["samples"],
-        seed=options["seed"],
+        seed=rank.seed if rank and seed is None else seed,
         hang_after=options["hang_after"],
+        device=options.get("device") or "",
         split=options["split"],
-        quiet=options["quiet"],
+        quiet=options["quiet"] or (rank is not None and not rank.first),
+        rank=rank,
         images=str(options["images"]) if options["images"] else None,
+        thumbnails=output.wants_pictures(options),
+        epochs=options.get("epochs", 0),
+        epoch_batches=options.get("epoch_batches"),
     )
-
-
-def _choice(loaded: Config, options: dict[str, Any]) -> Choice:
-    """Join what the options and the config say of rules; a wrong name is found before the run."""
-    from dlcheck.explain import all_rules, named
-    from dlcheck.findings import Severity
-
-    all_rules()
-    rules = loaded.settings.get("rules") or {}
-    return Choice(
-        select=_rule_names(options["select"]),
-        ignore=_rule_names(options["ignore"]),
-        reasons={named(name).slug: str(why) for name, why in (rules.get("ignore") or {}).items()},
-        severities={
-            named(name).slug: Severity[level.upper()]
-            for name, level in (rules.get("severity") or {}).items()
-        },
-    )
-
-
-def _judged(command: str, loaded: Config, seen: Observation, choice: Choice, limit: str) -> Report:
-    from dlcheck.findings import Report, Severity, judge, verdict
-
-    findings, states = judge(
-        seen,
-        select=choice.select,
-        ignore=choice.ignore | set(choice.reasons),
-        severities=choice.severities,
-    )
-    states = tuple(
-        dataclasses.replace(state, reason=f"ignored: {choice.reasons[state.rule]}")
-        if state.rule in choice.reasons
-        else state
-        for state in states
-    )
-    fail_on = None if limit == "never" else Severity[limit.upper()]
-    result = verdict(findings, states, fail_on)
-    return Report(command, loaded.target, result, findings, states, seen, fail_on=fail_on)
-
-
-def _rule_names(values: Any) -> set[str]:
-    """Read names of rules, separated by commas or repeated, as slugs."""
-    from dlcheck.explain import named
-
-    words = [word.strip() for value in values for word in value.split(",")]
-    return {named(word).slug for word in words if word}
-
-
-def _outputs(options: dict[str, Any]) -> list[tuple[str, Path]]:
-    """Join --output and --save, and find out now whether each file can be written."""
-    outputs = [*options["output"], *([("json", options["save"])] if options["save"] else [])]
-    for _format, file in outputs:
-        _check_writable(file)
-    return outputs
-
-
-def _check_writable(file: Path) -> None:
-    """Raise UserError for a file that cannot be written; a run may take minutes."""
-    from dlcheck.config import UserError
-
-    try:
-        if file.exists() and not file.is_file() and not file.is_dir():
-            return
-        fresh = not file.exists()
-        with file.open("ab"):
-            pass
-        if fresh:
-            file.unlink()
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        message = f"cannot write {file}: {reason}"
-        raise UserError(message) from error
-
-
-def _write(file: Path, text: str) -> None:
-    file.write_text(text, encoding="utf-8", newline="\n")
 
 
 def _say_of_pictures(seen: Observation, folder: Path) -> None:
@@ -325,26 +403,3 @@ def _say_of_pictures(seen: Observation, folder: Path) -> None:
     missing = seen.settings.get("pictures_missing")
     files = f"{count} picture{'' if count == 1 else 's'} in {folder}"
     streams.complain(files + (f" ({missing})" if missing else ""))
-
-
-def _rendered(report: Report, format_: str, **look: Any) -> str:
-    if format_ == "json":
-        from dlcheck.reporters import json
-
-        return json.render(report)
-    from dlcheck.reporters import terminal
-
-    return terminal.render(report, **look)
-
-
-def _show(report: Report, options: dict[str, Any]) -> None:
-    verbosity = -1 if options["quiet"] else options["verbose"]
-    text = _rendered(
-        report,
-        options["format_"],
-        width=streams.width(),
-        color=streams.wants_color(options["color"]),
-        ascii_only=not streams.takes_boxes(),
-        verbosity=verbosity,
-    )
-    streams.write(text)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from datetime import date
 from typing import Any
 
 from dlcheck.document import Mistake, join, nearest
@@ -190,10 +191,32 @@ def _ignore(value: Any, path: str) -> None:
     wanted = 'a mapping from rules to reasons, as in {bgr-order: "weights expect BGR"}'
     if not isinstance(value, dict):
         raise wrong(value, path, wanted)
-    for slug, reason in value.items():
-        _rule(slug, join(path, slug))
-        if not isinstance(reason, str) or not reason.strip():
-            raise wrong(reason, join(path, slug), "the reason why the rule is ignored")
+    for slug, said in value.items():
+        at = join(path, slug)
+        _rule(slug, at)
+        if isinstance(said, dict):
+            _dated(said, at)
+        else:
+            _reason(said, at)
+
+
+def _reason(value: Any, path: str) -> None:
+    if not isinstance(value, str) or not value.strip():
+        raise wrong(value, path, "the reason why the rule is ignored")
+
+
+def _day(value: Any, path: str) -> None:
+    """Allow a day that there is; YAML's dates are text here."""
+    try:
+        date.fromisoformat(value)
+    except (TypeError, ValueError):
+        raise wrong(value, path, "a day such as 2030-12-31") from None
+
+
+def _dated(value: dict[str, Any], path: str) -> None:
+    keyed({"reason": _reason, "until": nullable(_day)})(value, path)
+    if "reason" not in value:
+        raise Mistake(path, "no reason: wanted {reason: ..., until: 2030-12-31}")
 
 
 def _severity(value: Any, path: str) -> None:

@@ -109,6 +109,10 @@ class Report:
 
 
 REGISTRY: dict[str, Rule] = {}
+SHAPES, LEAK = "shapes", "leak"
+# Codes that begin thus belong to `leak`, or to every command; the others to `shapes`.
+OF_LEAK = ("DLC5",)
+OF_BOTH = ("DLC0", "DLC101", "DLC102", "DLC103", "DLC104", "DLC105", "DLC106", "DLC108", "DLC409")
 EVERY_OTHER = "*"
 NEEDS = {
     "run": "",
@@ -160,14 +164,22 @@ def judge(
     select: Collection[str] = (),
     ignore: Collection[str] = (),
     severities: Mapping[str, Severity] | None = None,
+    command: str = "",
 ) -> tuple[tuple[Finding, ...], tuple[RuleState, ...]]:
-    """Run every rule over an Observation; rules are named by slug or code."""
+    """Run the rules of a command (all, without one) over an Observation.
+
+    Rules are named by slug or code.
+    """
     found: list[Finding] = []
     states: list[RuleState] = []
     for one in sorted(REGISTRY.values(), key=lambda r: r.code):
         names = {one.slug, one.code}
         if names & set(ignore) or (select and not names & set(select)):
             states.append(RuleState(one.slug, "not-applicable", "not selected"))
+            continue
+        other = belongs_elsewhere(one.code, command)
+        if other:
+            states.append(RuleState(one.slug, "not-applicable", f"belongs to `{other}`"))
             continue
         findings, state = _run(one, observation)
         level = (severities or {}).get(one.slug, (severities or {}).get(one.code))
@@ -176,6 +188,13 @@ def judge(
     kept = [f for f in found if not _silenced(f, found)]
     kept.sort(key=_order)
     return tuple(kept), tuple(states)
+
+
+def belongs_elsewhere(code: str, command: str) -> str:
+    """Name the command that a rule belongs to where it is another; empty where it runs."""
+    owner = LEAK if code.startswith(OF_LEAK) else SHAPES
+    one_family = command in (SHAPES, LEAK) and not code.startswith(OF_BOTH)
+    return owner if one_family and owner != command else ""
 
 
 def verdict(

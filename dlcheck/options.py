@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -11,8 +12,17 @@ from typing import Any
 
 import click
 
-FORMATS = ("table", "json")
-SUFFIXES = {".json": "json", ".txt": "table"}
+FORMATS = ("table", "json", "sarif", "junit", "github", "markdown", "html")
+# The longer ending first: .sarif.json is SARIF.
+SUFFIXES = {
+    ".sarif.json": "sarif",
+    ".sarif": "sarif",
+    ".json": "json",
+    ".xml": "junit",
+    ".md": "markdown",
+    ".html": "html",
+    ".txt": "table",
+}
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
@@ -41,11 +51,14 @@ def _output(value: str) -> tuple[str, Path]:
     if colon and start in FORMATS:
         format_, file = start, rest
     else:
-        format_, file = SUFFIXES.get(Path(value).suffix.lower(), ""), value
+        endings = (format_ for end, format_ in SUFFIXES.items() if value.lower().endswith(end))
+        format_, file = next(endings, ""), value
     if format_ and file:
         return format_, _absolute(file)
-    endings = " or ".join(SUFFIXES)
-    raise click.BadParameter(f"no format goes with {value!r}; end it in {endings}, or json:FILE")
+    raise click.BadParameter(
+        f"no format goes with {value!r}; end it in {', '.join(SUFFIXES)}, "
+        f"or write FORMAT:FILE with one of {', '.join(FORMATS)}"
+    )
 
 
 def _save(_ctx: click.Context, _param: click.Parameter, value: str | None) -> Path | None:
@@ -96,6 +109,12 @@ def _samples(_ctx: click.Context, _param: click.Parameter, value: str | None) ->
     return int(words[:18])
 
 
+def _device(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
+    if value is None or re.fullmatch(r"auto|cpu|cuda(:\d{1,3})?", value.strip().lower()):
+        return value and value.strip().lower()
+    raise click.BadParameter(f"{value!r} is none of auto, cpu and cuda:0, cuda:1, ...")
+
+
 def _loud(ctx: click.Context, _param: click.Parameter, value: int) -> int:
     """Remember -v where `main` finds it when something breaks."""
     ctx.ensure_object(dict)["verbose"] = value > 0
@@ -107,11 +126,16 @@ verbose = click.option(
     help="List the rules that did not run; show our own tracebacks.",
 )  # fmt: skip
 
-_COMMON: list[Callable[[Any], Any]] = [
+_RUN: list[Callable[[Any], Any]] = [
     click.option(
         "--python", callback=_interpreter, metavar="PATH",
         help="Interpreter of the training environment; dlcheck need not be installed there.  "
         "[default: the one that runs dlcheck]",
+    ),
+    click.option(
+        "--device", callback=_device, metavar="auto|cpu|cuda:N",
+        help="Move each batch there, as the job does, and read its memory.  "
+        "[default: none, unless the step starts one]",
     ),
     click.option("--split", metavar="NAME", help="Check this split only."),
     click.option(
@@ -128,21 +152,35 @@ _COMMON: list[Callable[[Any], Any]] = [
         help="Call it a hang when no sample came for this long.  [default: 30s]",
     ),
     click.option(
-        "--format", "format_", type=click.Choice(FORMATS), default="table",
-        help="What to write to stdout.  [default: table]",
-    ),
-    click.option(
-        "--output", callback=_outputs, multiple=True, metavar="FILE",
-        help="Write the report to FILE too, in the format of its suffix (.json, .txt) or as in "
-        "json:FILE. May be repeated.",
-    ),
-    click.option(
         "--images", callback=_folder, metavar="DIR",
         help="Write contact sheets (PNG) there: a row a stage, the batch as the model sees it.",
     ),
     click.option(
         "--save", callback=_save, metavar="RUN.json",
         help="Save the run, to render or judge it again.",
+    ),
+]  # fmt: skip
+
+_EPOCHS: list[Callable[[Any], Any]] = [
+    click.option(
+        "--epochs", type=click.IntRange(2, 100), default=3, metavar="N",
+        help="Compare N epochs.  [default: 3]",
+    ),
+    click.option(
+        "--epoch-batches", type=click.IntRange(1), metavar="M",
+        help="Let an epoch end after M batches: for endless and huge loaders.",
+    ),
+]  # fmt: skip
+
+_REPORT: list[Callable[[Any], Any]] = [
+    click.option(
+        "--format", "format_", type=click.Choice(FORMATS), default="table",
+        help="What to write to stdout.  [default: table]",
+    ),
+    click.option(
+        "--output", callback=_outputs, multiple=True, metavar="FILE",
+        help=f"Write the report to FILE too, in the format of its suffix ({', '.join(SUFFIXES)}) "
+        "or as in junit:FILE. May be repeated.",
     ),
     click.option(
         "--fail-on", type=click.Choice(("error", "warning", "note", "never")), default="error",
@@ -164,6 +202,20 @@ _COMMON: list[Callable[[Any], Any]] = [
 
 def common(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that every command which runs a pipeline has."""
-    for option in reversed(_COMMON):
+    return _with([*_RUN, *_REPORT], function)
+
+
+def epochs(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options of a command that compares epochs."""
+    return _with(_EPOCHS, function)
+
+
+def reporting(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options of a command that only reports."""
+    return _with(_REPORT, function)
+
+
+def _with(options: list[Callable[[Any], Any]], function: Callable[..., Any]) -> Callable[..., Any]:
+    for option in reversed(options):
         function = option(function)
     return function

@@ -6,6 +6,7 @@ import collections
 from typing import Any
 
 from dlcheck.observation import Failure, Observation, SampleId, SampleLeaves, Split
+from dlcheck.suspects import leak_requests
 
 JOURNEYS = 4
 MOST_REDRAWS = 6
@@ -26,6 +27,16 @@ def requests_for(observation: Observation, *, images: str | None = None) -> list
         failures = [f for f in split.failures.values() if f.phase in ("sample", "collate")]
         requests += [{"split": name, **redraw(failure)} for failure in failures[:MOST_REDRAWS]]
     requests.sort(key=lambda request: not request["chosen"])
+    if observation.settings.get("command") != "leak":
+        requests += looks(observation)
+    requests = [request for request in requests if request["chosen"]]
+    requests += leak_requests(observation)
+    return [*requests, {"kind": "more"}] if requests and images is not None else requests
+
+
+def looks(observation: Observation) -> list[dict[str, Any]]:
+    """Ask for samples with odd values, and for usual ones from all over each dataset."""
+    requests: list[dict[str, Any]] = []
     for name, split in observation.splits.items():
         if split.loader is not None:
             requests += [{"split": name, **one} for one in odd_values(split)]
@@ -34,8 +45,22 @@ def requests_for(observation: Observation, *, images: str | None = None) -> list
             requests.append({"split": name, "batch": usual(split), "chosen": usual(split)})
             if split.role == "eval" and split.loader.kind == "map":
                 requests.append({"split": name, "kind": "twice", "chosen": usual(split)})
-    requests = [request for request in requests if request["chosen"]]
-    return [*requests, {"kind": "more"}] if requests and images is not None else requests
+    return requests
+
+
+def illustrated(requests: list[dict[str, Any]], observation: Observation) -> list[dict[str, Any]]:
+    """Ask for thumbnails too: of each sample that is traced anyway, and of a batch."""
+    if not requests:
+        return []
+    traced = [{**one, "shown": one["chosen"]} if one.get("chosen") else one for one in requests]
+    batches = []
+    for name, split in observation.splits.items():
+        fields = split.given.get("fields")
+        named = fields if isinstance(fields, dict) else {}
+        if split.loader is not None and split.batches:
+            batches.append({"split": name, "kind": "thumbnails", "fields": named})
+    last = [one for one in traced if one.get("kind") == "more"]
+    return [*(one for one in traced if one not in last), *batches, *last]
 
 
 def pictures_for(observation: Observation, folder: str) -> list[dict[str, Any]]:

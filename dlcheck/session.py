@@ -13,17 +13,18 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import IO, Any
 
-from dlcheck import guardian
+from dlcheck import guardian, suspects
 from dlcheck.config import Config, UserError, locate
 from dlcheck.observation import Failure, Observation, Split, failure_from_json
 from dlcheck.progress import Progress
-from dlcheck.redraws import pictures_for, requests_for
+from dlcheck.ranks import Peers, Rank, lost
+from dlcheck.redraws import illustrated, pictures_for, requests_for
 from dlcheck.run.scratch import last_sample
 from dlcheck.watchdog import Watchdog, crash_stacks
 
@@ -62,7 +63,12 @@ class Job:
     hang_after: float = 30.0
     split: str | None = None
     quiet: bool = False
+    rank: Rank | None = None
     images: str | None = None
+    thumbnails: bool = False
+    epochs: int = 0
+    epoch_batches: int | None = None
+    device: str = ""
 
 
 @dataclass(frozen=True)
@@ -93,6 +99,7 @@ class Session:
     leader: int = 0
     probe: str = ""
     patience: float = 0.0
+    peers: Peers | None = None
 
     def run(self) -> Outcome:
         """Start the child, follow it to its end and say what was seen."""
@@ -105,6 +112,7 @@ class Session:
             relay.start()
             try:
                 self._follow(child)
+                self._join()
                 self._explain()
                 self._draw()
             finally:
@@ -118,6 +126,8 @@ class Session:
                 guardian.remove_segments(pids | {child.pid})
             self._read()
             self._judge_end(child.returncode)
+            if self.peers and self.peers.cut:
+                self._cut(self.peers.cut)
         return Outcome(self.observation, self.signal, self._stderr())
 
     @contextlib.contextmanager
@@ -144,7 +154,10 @@ class Session:
         message = {
             "parent": os.getpid(), "scratch": str(self.scratch), "folder": job.config.folder,
             "target": job.config.target, "splits": splits, "budget": job.budget,
+            "rank": [job.rank.number, job.rank.of] if job.rank else None,
             "samples": job.samples, "seed": job.seed, "hang_after": job.hang_after,
+            "command": job.command, "epochs": job.epochs, "epoch_batches": job.epoch_batches,
+            "device": job.device,
         }  # fmt: skip
         path = self.scratch / "job.json"
         path.write_text(json.dumps(message), encoding="utf-8")
@@ -193,11 +206,23 @@ class Session:
                 return
             self.progress.show(self._seen())
 
+    def _join(self) -> None:
+        """Wait on rank 0 for what the others saw, a short time only once this run is over."""
+        if self.peers is None or not self.peers.rank.first:
+            return
+        self._read()
+        while self.peers.waiting(hurry=self.signal is not None):
+            time.sleep(POLL)
+            self.progress.show("waiting for the other ranks")
+        self.observation = self.peers.join(self.observation)
+
     def _ask_probe(self) -> None:
-        """Ask for journeys and redraws, once."""
-        if self.probe or self.signal is not None:
+        """Ask for journeys and redraws, once; of many ranks when all have said what they saw."""
+        if self.probe or self.signal is not None or (self.peers and not self.peers.joined):
             return
         requests = requests_for(self.observation, images=self.job.images)
+        if self.job.thumbnails:
+            requests = illustrated(requests, self.observation)
         there = self.observation.settings.get("probe") == ""
         self.probe = "asked" if requests and there else "none"
         if self.probe == "asked":
@@ -294,6 +319,21 @@ class Session:
             raise SessionError(line["broken"])
         elif "end" in line:
             self.ended = True
+        else:
+            self._answer_to(line)
+
+    def _answer_to(self, line: dict[str, Any]) -> None:
+        """Say what the child wants said, tell it what it wants to know."""
+        if "say" in line and not self.job.quiet:
+            self.progress.say(line["say"])
+        elif "further" in line:
+            self._answer(line["answer"], suspects.further(self.observation, line["further"]))
+
+    def _answer(self, name: str, number: int) -> None:
+        """Tell the child how many epochs to add."""
+        path = self.scratch / f"{name}.tmp"
+        path.write_text(json.dumps(number), encoding="utf-8")
+        path.replace(self.scratch / name)
 
     def _judge_end(self, status: int) -> None:
         """Turn an end that the child did not announce into a failure or a cut."""
@@ -382,8 +422,27 @@ def run(job: Job) -> Outcome:
     """
     scratch = scratch_folder()
     progress = Progress(quiet=job.quiet)
+    peers = Peers.start(job.rank, job.python, scratch) if job.rank else None
     try:
-        session = Session(job, scratch, Watchdog(scratch, job.hang_after), progress)
-        return session.run()
+        session = Session(job, scratch, Watchdog(scratch, job.hang_after), progress, peers=peers)
+        if job.config.settings.get("machine"):
+            settings = {"machine": job.config.settings["machine"]}
+            session.observation = Observation(settings=settings)
+        outcome = _told(peers, session.run)
+        if peers and not peers.rank.first:
+            peers.give(outcome.observation)
+        return outcome
     finally:
+        if peers:
+            peers.close()
         shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _told(peers: Peers | None, run_: Callable[[], Outcome]) -> Outcome:
+    """Let rank 0 report what keeps another rank from running at all."""
+    try:
+        return run_()
+    except (UserError, SessionError) as error:
+        if peers is None or peers.rank.first:
+            raise
+        return Outcome(lost(error))

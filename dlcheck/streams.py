@@ -27,6 +27,12 @@ def write(text: str) -> None:
         abandon_stdout()
 
 
+def write_error(text: str) -> None:
+    """Write to stderr as it is; a closed stderr is no fault."""
+    with contextlib.suppress(OSError, ValueError):
+        click.echo(text, nl=False, err=True)
+
+
 def flushed(status: int) -> int:
     """Flush stdout while a broken pipe can still be caught, and pass the status on."""
     if sys.stdout is not None:

@@ -32,6 +32,13 @@ def root() -> Path:
     return ROOT
 
 
+@pytest.fixture(autouse=True)
+def _not_on_github(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Our own CI must not be taken for the user's, which gets annotations and a summary."""
+    for name in ("GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY", "GITHUB_WORKSPACE"):
+        monkeypatch.delenv(name, raising=False)
+
+
 @pytest.fixture
 def run_dlcheck(tmp_path: Path) -> RunDlcheck:
     """The real tool as a subprocess, from any folder; the test's own folder unless told."""

@@ -341,7 +341,7 @@ def dlcheck_importing(arguments: list[str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, env=env, check=False, timeout=60)
 
 
-@pytest.mark.parametrize("command", ["shapes", "demo", "explain", "rules"])
+@pytest.mark.parametrize("command", ["shapes", "demo", "explain", "report", "rules"])
 def test_every_command_has_help_with_an_example(command):
     done = dlcheck(command, "--help")
     assert done.returncode == 0

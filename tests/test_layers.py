@@ -18,31 +18,45 @@ PACKAGE = ROOT / "dlcheck"
 MAY_IMPORT = {
     "observation": set(),
     "findings": {"observation"},
-    "rules": {"findings", "observation"},
+    "growth": {"observation"},
+    "rules": {"findings", "growth", "observation"},
     "run": {"observation", "observers"},
     "observers": {"observation", "run"},
     "config": set(),
     "explain": {"config", "findings", "rules"},
-    "reporters": {"findings", "observation"},
-    "session": {"config", "findings", "observation", "rules", "run"},
+    "reporters": {"findings", "growth", "observation"},
+    "session": {"config", "findings", "growth", "observation", "rules", "run"},
     "cli": {"config", "explain", "findings", "observation", "reporters", "rules", "session"},
-    "package": {"cli", "config", "findings", "observation", "session"},
+    "live": {"cli", "config", "findings", "observation", "reporters", "run"},
+    "pytest_plugin": {"findings", "live", "package", "reporters"},
+    "package": {"cli", "config", "findings", "live", "observation", "session"},
 }
 # Modules of a layer that do not bear its name.
 LAYER_OF = {
     "__init__": "package",
     "__main__": "package",
+    "amend": "config",
+    "baseline": "cli",
     "contract": "config",
     "demo": "cli",
     "discover": "config",
     "document": "config",
+    "footprint": "growth",
+    "freeze": "cli",
+    "gate": "cli",
     "guardian": "session",
+    "inference": "cli",
     "interpolation": "config",
+    "judging": "cli",
     "options": "cli",
+    "output": "cli",
     "progress": "session",
+    "ranks": "session",
     "redraws": "session",
+    "saved": "cli",
     "schema": "config",
     "streams": "cli",
+    "suspects": "session",
     "watchdog": "session",
 }
 
@@ -51,14 +65,20 @@ STANDARD = set(sys.stdlib_module_names)
 PARENT_ONLY = {
     "click": {"cli"},
     "jinja2": {"reporters"},
+    "markupsafe": {"reporters"},
     "omegaconf": {"config"},
     "psutil": {"session"},
+    "pytest": {"pytest_plugin"},
     "rich": {"reporters.terminal", "progress"},
     "yaml": {"config"},
 }
 CHILD_MAY = STANDARD | {"dlcheck", "torch", "numpy"}
 # What a module of the child may use besides, where the user's environment has it.
-WHERE_THERE = {"run.canvas": {"PIL", "cv2"}}
+WHERE_THERE = {
+    "observers.counters": {"psutil"},
+    "observers.handles": {"psutil"},
+    "run.canvas": {"PIL", "cv2"},
+}
 # Pictures are drawn with what the user's environment has of these; the module says which.
 DRAWS_WITH = {"PIL", "cv2"}
 MOST_LINES = 450

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dlcheck.observation import Contents, Field, Loader, Observation, Split, Tally
-from dlcheck.redraws import requests_for
+from dlcheck.redraws import illustrated, requests_for
 
 MAP = Loader(kind="map", dataset_length=90)
 STREAM = Loader(kind="iterable", num_workers=2)
@@ -37,3 +37,12 @@ def test_of_a_stream_one_sample_is_drawn_as_its_worker_had_it() -> None:
 
 def test_healthy_samples_ask_for_nothing_more() -> None:
     assert asked(contents={"0": Contents.of({"a": (5,), "b": (6,)})}, fields={"0": Field()}) == []
+
+
+def test_a_report_with_pictures_asks_for_those_of_all_that_is_traced_and_of_a_batch() -> None:
+    seen = Observation(splits={"": Split(loader=MAP, samples=90, batches=9)})
+    plain = requests_for(seen, images="sheets")
+    asked_for = illustrated(plain, seen)
+    assert [one["shown"] for one in asked_for if one.get("chosen")] == [plain[0]["chosen"]]
+    assert [one.get("kind") for one in asked_for[-2:]] == ["thumbnails", "more"]
+    assert illustrated([], seen) == []

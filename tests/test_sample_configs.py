@@ -7,14 +7,18 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree as ET
 
 import pytest
 
 import dlcheck.rules  # noqa: F401 - fills the registry
-from dlcheck.findings import find_rule
+from dlcheck.findings import WARNING, find_rule
+from dlcheck.reporters import github, junit, sarif, schema
+from dlcheck.reporters.json import read
 
 STORIES = {
     "unequal_crop": "ragged-batch",
@@ -49,6 +53,35 @@ def report_of(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
     return report
 
 
+def keeps_to_schema(text: str) -> None:
+    if find_spec("jsonschema"):
+        import jsonschema
+
+        jsonschema.validate(json.loads(text), json.loads(schema.FILE.read_text()))
+
+
+def shown_for_ci(text: str) -> dict[str, set[str]]:
+    """The rules that each format shows at a file, as with --fail-on warning."""
+    report = replace(read(text), fail_on=WARNING)
+    run = json.loads(sarif.render(report))["runs"][0]
+    rules = run["tool"]["driver"]["rules"]
+    cases = ET.fromstring(junit.render(report)).iter("testcase")
+    annotations = re.findall(
+        r"^::(?:error|warning) file=[^:,]+,.*title=DLC\d+ ([\w-]+)::",
+        github.render(report),
+        re.MULTILINE,
+    )
+    return {
+        "sarif": {
+            rules[result["ruleIndex"]]["name"]
+            for result in run["results"]
+            if result["level"] != "note" and "uri" in str(result["locations"])
+        },
+        "junit": {case.attrib["name"] for case in cases if case.find("failure") is not None},
+        "github": set(annotations),
+    }
+
+
 @needs_torch
 def test_default_sample_is_healthy(run_dlcheck, root):
     done = run_dlcheck("shapes", "sample_configs", "--format", "json", cwd=root)
@@ -61,7 +94,7 @@ def test_default_sample_is_healthy(run_dlcheck, root):
 
 @needs_torch
 @pytest.mark.parametrize(("config", "rule"), STORIES.items(), ids=STORIES)
-def test_faulty_sample_draws_its_rule_and_no_other(run_dlcheck, root, config, rule):
+def test_faulty_sample_draws_its_rule_and_no_other(run_dlcheck, root, config, rule, monkeypatch):
     done = run_dlcheck("shapes", f"sample_configs/{config}.yaml", "--format", "json", cwd=root)
     report = report_of(done)
     worth = [f for f in report["findings"] if f["severity"] in WORTH]
@@ -70,6 +103,11 @@ def test_faulty_sample_draws_its_rule_and_no_other(run_dlcheck, root, config, ru
     fails = any(f["severity"] == "error" for f in worth)
     assert report["verdict"] == ("fail" if fails else "pass")
     assert done.returncode == int(fails)
+    monkeypatch.chdir(root)
+    keeps_to_schema(done.stdout)
+    assert shown_for_ci(done.stdout) == {
+        format_: {rule} for format_ in ("sarif", "junit", "github")
+    }
 
 
 def test_every_shipped_config_is_tested(root):

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dlcheck.observation.contents import Boxes, Contents
+from dlcheck.observation.device import Allocation, Budget, Device, Grad, Reading, Touch
 from dlcheck.observation.failures import (
     Failure,
     Frame,
@@ -41,6 +42,7 @@ from dlcheck.observation.splits import (
     Structure,
     merge_known,
 )
+from dlcheck.observation.steps import Line, Look, Meeting, Optimizer, Steps, Trial
 from dlcheck.observation.tallies import (
     EXAMPLES,
     MOST_SHAPES,
@@ -61,24 +63,33 @@ __all__ = [
     "MOST_FIELDS",
     "MOST_SHAPES",
     "MOST_STRUCTURES",
+    "Allocation",
     "Boxes",
+    "Budget",
     "Contents",
     "Culprit",
+    "Device",
     "Failure",
     "Field",
     "Frame",
+    "Grad",
     "Held",
     "Journey",
     "Leaf",
+    "Line",
     "Loader",
+    "Look",
     "Mark",
+    "Meeting",
     "Mix",
     "ModelRun",
     "Observation",
     "Opened",
+    "Optimizer",
     "Overwrite",
     "Point",
     "Process",
+    "Reading",
     "Repeat",
     "Runs",
     "SampleId",
@@ -86,8 +97,11 @@ __all__ = [
     "Split",
     "State",
     "Step",
+    "Steps",
     "Structure",
     "Tally",
+    "Touch",
+    "Trial",
     "failure_from_json",
     "merge_tallies",
     "plain",

@@ -50,6 +50,11 @@ def build(cls: type[T], data: Mapping[str, Any]) -> T:
     return cls(**{name: readers[name](value) for name, value in data.items()})
 
 
+def _number(value: Any) -> Any:
+    """Read a number; one that JSON lacks (inf, nan) was saved as text."""
+    return float(value) if isinstance(value, str) else value
+
+
 def _reader(hint: Any) -> Any:
     """Return a function that turns plain JSON into the annotated type."""
     origin, args = typing.get_origin(hint), typing.get_args(hint)
@@ -61,6 +66,8 @@ def _reader(hint: Any) -> Any:
     if origin is tuple:
         inner = _reader(args[0]) if args[-1] is Ellipsis else (lambda item: item)
         return lambda value: tuple(inner(item) for item in value)
+    if hint is float or float in args:
+        return _number
     classes = [arg for arg in args if dataclasses.is_dataclass(arg) or typing.get_origin(arg)]
     if classes:
         inner = _reader(classes[0])

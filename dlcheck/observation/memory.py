@@ -47,8 +47,9 @@ class Mark:
 class Point:
     """Cheap counters after one batch: samples so far, live heap in bytes, allocated blocks.
 
-    `inside` is the highest live heap met while the batch was made, less the heap before it, and
-    `returned` the bytes of the batch; None where it was not watched.
+    `inside` is by how much the memory in use at its highest, while the batch was made, exceeded
+    what it was before; `step` likewise while the user's step ran (main only), and `returned` the
+    bytes of the batch, `shipped` those of the storages behind it; None where not watched.
     """
 
     epoch: int
@@ -57,19 +58,24 @@ class Point:
     blocks: int | None = None
     inside: int | None = None
     returned: int | None = None
+    step: int | None = None
+    shipped: int | None = None
 
 
 @dataclass(frozen=True)
 class Held:
     """How many items an attribute held: at the first look, and at each epoch's end.
 
-    `owner` says whose it is: dataset, collate, sampler, step, module. `path` is what the user
-    would write: `self.cache`, `_trainer.val_results`.
+    `owner` says whose it is: dataset, collate, sampler, step, hook, loader, module. `path` is what
+    the user would write: `self.cache`, `_trainer.val_results`; `of` the class that it is in.
+    `bound` is the maxlen of a deque, the maxsize of an lru_cache.
     """
 
     path: str
     type: str
     owner: str = ""
+    of: str = ""
+    bound: int | None = None
     lengths: tuple[int, ...] = ()
 
 
@@ -109,7 +115,7 @@ class Process:
             pid=later.pid,
             persistent=self.persistent or other.persistent,
             marks=tuple(marks[key] for key in sorted(marks))[:MOST_MARKS],
-            points=tuple(points[key] for key in sorted(points))[:MOST_POINTS],
+            points=_thinned([points[key] for key in sorted(points)]),
             held=held,
             handle_kinds=later.handle_kinds or self.handle_kinds or other.handle_kinds,
             missing=tuple(sorted({*self.missing, *other.missing})),
@@ -123,9 +129,9 @@ class Culprit:
     `resource`: heap, objects, handles, threads, children, shm, cycles, shared (copy-on-write),
     peak, view, graph. `role` is the process that does it: main or worker. `attribute` as in Held;
     `line` and `text` are the user's line that allocates, opens or starts; `stored_line` the one
-    that keeps it. `grew` is how much in `unit`s (bytes, or a count) over `samples` samples and `batches`
-    batches; `items` how many things are kept and `type` of what; `chain` what leads to it (types
-    of a cycle, frames outermost first).
+    that keeps it. `grew` is how much in `unit`s (bytes, or a count) over `samples` samples and
+    `batches` batches; `items` how many things are kept and `type` of what; `chain` what leads to
+    it (types of a cycle, frames outermost first).
     """
 
     resource: str
@@ -147,6 +153,13 @@ class Culprit:
     whole: int = 0
     chain: tuple[str, ...] = ()
     detail: dict[str, Any] = field(default_factory=dict)
+
+
+def _thinned(points: list[Point]) -> tuple[Point, ...]:
+    """Keep every second point until there are few enough, the first and the last among them."""
+    while len(points) > MOST_POINTS:
+        points = [*points[:-1:2], points[-1]]
+    return tuple(points)
 
 
 def _last(process: Process) -> int:

@@ -6,9 +6,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dlcheck.observation.contents import Boxes, Contents
+from dlcheck.observation.device import Budget, Device, Grad
 from dlcheck.observation.failures import Failure
 from dlcheck.observation.journeys import Journey, Step
 from dlcheck.observation.memory import Culprit, Process
+from dlcheck.observation.pictures import Picture
+from dlcheck.observation.steps import Steps, Trial
 from dlcheck.observation.tallies import MOST_SHAPES, Field, SampleId, Tally, merge_tallies
 
 MOST_STRUCTURES = 12
@@ -119,6 +122,11 @@ class Split:
     `samples` counts the first epoch, `again` the later ones, `spread` what was drawn beyond them.
     `processes` are what they held, by name: `main`, `w0` (a persistent worker), `e2w0` (worker 0
     of epoch 2); `epochs_wanted` epochs of at most `epoch_batches` batches were asked for.
+    `grads` is what of the dataset requires a gradient, `device` what was held on an accelerator,
+    `budget` what a step would need on one.
+    `steps` is what the config's step did, `trials` the batches that it was tried on by `shapes`.
+    `pictures` are there only for a report that shows them.
+    `kinds` names the kind of each field of which the rules are sure enough (see rules/kinds.py).
     `given` is what the user's config says of the split: fields, expect, model, step, full_length.
     """
 
@@ -148,8 +156,15 @@ class Split:
     boxes: dict[str, Boxes] = field(default_factory=dict)
     processes: dict[str, Process] = field(default_factory=dict)
     culprits: dict[str, Culprit] = field(default_factory=dict)
+    kinds: dict[str, str] = field(default_factory=dict)
     epochs_wanted: int = 0
     epoch_batches: int | None = None
+    pictures: dict[str, Picture] = field(default_factory=dict)
+    grads: dict[str, Grad] = field(default_factory=dict)
+    device: Device | None = None
+    budget: Budget | None = None
+    steps: Steps | None = None
+    trials: tuple[Trial, ...] = ()
 
     def merge(self, other: Split) -> Split:
         """Join what two processes saw of the split."""
@@ -181,9 +196,21 @@ class Split:
             boxes=merge_known(self.boxes, other.boxes, MOST_FIELDS),
             processes=merge_known(self.processes, other.processes, MOST_PROCESSES),
             culprits={**self.culprits, **other.culprits},
+            kinds={**self.kinds, **other.kinds},
             epochs_wanted=max(self.epochs_wanted, other.epochs_wanted),
             epoch_batches=self.epoch_batches or other.epoch_batches,
+            pictures={**self.pictures, **other.pictures},
+            grads={**self.grads, **other.grads},
+            device=merge_one(self.device, other.device),
+            budget=self.budget or other.budget,
+            steps=merge_one(self.steps, other.steps),
+            trials=self.trials or other.trials,
         )
+
+
+def merge_one(a: Any, b: Any) -> Any:
+    """Join two of what may be missing."""
+    return a.merge(b) if a is not None and b is not None else a or b
 
 
 def merge_known(a: dict[str, Any], b: dict[str, Any], most: int) -> dict[str, Any]:

@@ -18,8 +18,11 @@ MOST = 8
 NOTHING = object()
 
 
-def held(node: ast.AST | None, frame: FrameType) -> Iterator[tuple[str, Any]]:
-    """Yield the arrays that chains of attributes and indexes in an expression lead to."""
+def held(node: ast.AST | None, frame: FrameType) -> Iterator[tuple[str, Any, Any]]:
+    """Yield the arrays that chains of attributes and indexes in an expression lead to.
+
+    Each as what is written, the array, and what it was taken from by an index (else None).
+    """
     queue: list[ast.AST] = [] if node is None else [node]
     found = 0
     for outer in queue:
@@ -28,7 +31,8 @@ def held(node: ast.AST | None, frame: FrameType) -> Iterator[tuple[str, Any]]:
             value = _value(outer, frame) if isinstance(root, ast.Name) else NOTHING
             if _may_be_array(value) and found < MOST:
                 found += 1
-                yield ast.unparse(outer), value
+                whole = _value(outer.value, frame) if isinstance(outer, ast.Subscript) else None
+                yield ast.unparse(outer), value, whole if _may_be_array(whole) else None
             queue.extend([] if isinstance(root, ast.Name) else [root])
         elif isinstance(outer, ast.Call):
             # Of `self.transform(x)` and `x.float()` only what is called upon may be an array.
@@ -36,6 +40,28 @@ def held(node: ast.AST | None, frame: FrameType) -> Iterator[tuple[str, Any]]:
             queue.extend([*outer.args, *(keyword.value for keyword in outer.keywords)])
         elif not isinstance(outer, ast.Lambda):
             queue.extend(ast.iter_child_nodes(outer))
+
+
+def assigned(node: ast.AST | None, frame: FrameType) -> dict[str, Any]:
+    """Return what a statement that has run stored as attributes: `self.images = ...`."""
+    targets = [getattr(node, "target", None), *(getattr(node, "targets", None) or ())]
+    flat = [
+        item
+        for target in targets
+        for item in (target.elts if isinstance(target, ast.Tuple | ast.List) else [target])
+    ]
+    named = [item for item in flat if isinstance(item, ast.Attribute)]
+    found = {ast.unparse(item): _value(item, frame) for item in named}
+    return {path: value for path, value in found.items() if value is not NOTHING}
+
+
+def without(found: dict[str, Any], stored: dict[str, Any]) -> dict[str, Any]:
+    """Leave out what lies under the names of stored attributes: no variable is called so."""
+    return {
+        path: one
+        for path, one in found.items()
+        if not any(path == name or path.startswith(f"{name}.") for name in stored)
+    }
 
 
 def _root(node: ast.AST) -> ast.AST:

@@ -15,7 +15,7 @@ from dlcheck.observation import Step
 from dlcheck.observers import containers, statements
 from dlcheck.observers.containers import Stage
 from dlcheck.observers.events import UNWIND, YIELD, Watch
-from dlcheck.observers.held import held
+from dlcheck.observers.held import assigned, held, without
 from dlcheck.observers.lineage import (
     CONTAINER_DEPTH,
     Arrays,
@@ -210,9 +210,10 @@ class Recorder:
             # Another line of the same statement: nothing is assigned before its end.
             scope.line = number
             return
-        found = self._scan(scope)
+        stored = assigned(scope.statement.node, frame) if scope.user else {}
+        found = self._scan(scope, stored.items())
         self._compare(scope, found)
-        self._begin(scope, number, found)
+        self._begin(scope, number, without(found, stored))
 
     def _quieten(self, scope: Scope) -> None:
         scope.quiet = True
@@ -230,7 +231,8 @@ class Recorder:
         if scope is None:
             return
         if how != UNWIND:
-            found = self._scan(scope, [("return", value)])
+            stored = assigned(scope.statement.node, frame) if scope.user else {}
+            found = self._scan(scope, [*stored.items(), ("return", value)])
             self._compare(scope, found)
             self._hand_on(scope, value, found)
         self._stack.pop()
@@ -241,9 +243,8 @@ class Recorder:
         returned = {p: e for p, e in found.items() if p.partition(".")[0] == "return"}
         if len(self._stack) > 1:
             parent, by = self._stack[-2], scope.frame.f_code.co_name
-            turn = self.arrays.event
-            reads = [Read(p, e, e.state, e.steps, turn, by) for p, e in returned.items()]
-            parent.inner.extend(reads)
+            now = self.arrays.event
+            parent.inner += [Read(p, e, e.state, e.steps, now, by) for p, e in returned.items()]
         if scope.user and not any(outer.user for outer in self._stack[:-1]):
             frame = scope.frame
             line = self._statement(frame.f_code, frame.f_lineno).first or frame.f_lineno
@@ -303,8 +304,12 @@ class Recorder:
 
     def _held(self, scope: Scope, node: ast.AST | None) -> list[Read]:
         """List the arrays that an expression reads from elsewhere than variables."""
-        found = [(path, self.arrays.entry(value)) for path, value in held(node, scope.frame)]
-        return [Read(path, entry, entry.state, entry.steps) for path, entry in found if entry]
+        reads = []
+        for path, value, whole in held(node, scope.frame):
+            if (entry := self.arrays.entry(value)) is not None:
+                kin = None if entry.steps else self.arrays.known(whole)
+                reads.append(Read(path, entry, entry.state, kin.steps if kin else entry.steps))
+        return reads
 
     def _add(self, scope: Scope, path: str, entry: Entry, before: Read | None, call: Call) -> None:
         if len(self.steps) >= self._most_steps:

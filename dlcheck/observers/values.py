@@ -187,15 +187,23 @@ def contents_of(value: Any, names: Names) -> tuple[dict[str, str], dict[str, str
             key = content_of(array, leaf, line)
             if key is not None:
                 found[leaf.path] = key
-                whole[leaf.path] = key if line is None else digest(line)
+                whole[leaf.path] = digest(array) or key
 
     describe(value, names=names, look=look)
     return found, whole
 
 
-def digest(line: Any) -> str:
-    """Hash every byte of an array."""
-    return hashlib.blake2b(line.tobytes(), digest_size=DIGEST).hexdigest()
+def digest(value: Any) -> str:
+    """Hash every byte of an array; empty where it cannot be read."""
+    torch = sys.modules.get("torch")
+    try:
+        if torch is not None and isinstance(value, torch.Tensor):
+            with plain_tensors():
+                value = value.detach().contiguous().flatten().view(torch.uint8).numpy()
+        data = sys.modules["numpy"].ascontiguousarray(value).tobytes()
+    except Exception:  # noqa: BLE001 - a dtype or a subclass that refuses
+        return ""
+    return hashlib.blake2b(data, digest_size=DIGEST).hexdigest()
 
 
 def content_of(value: Any, leaf: Described | None = None, line: Any = None) -> str | None:

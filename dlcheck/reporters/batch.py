@@ -1,4 +1,4 @@
-"""The rows that describe a batch: field, shape, dtype, range."""
+"""The rows that describe a batch: field, kind, shape, dtype, range."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from dlcheck.observation import Field, Split, shape_of
 
-HEAD = ("field", "shape", "dtype", "range")
+HEAD = ("field", "kind", "shape", "dtype", "range")
 MOST_VARIANTS = 3
 
 _CONTAINERS = ("dict", "tuple", "list")
@@ -20,6 +20,7 @@ def rows(split: Split) -> list[tuple[str, ...]]:
     return [
         (
             name or "(whole)",
+            split.kinds.get(name, ""),
             shape(field),
             _joined(field.dtypes or field.types),
             _range(split.fields.get(name), field),

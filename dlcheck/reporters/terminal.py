@@ -15,7 +15,9 @@ from rich.text import Text
 
 from dlcheck.findings import NOTE, REGISTRY, Finding, Report, RuleState, Severity
 from dlcheck.observation import Observation, Split
-from dlcheck.reporters import batch, evidence, journey, source
+from dlcheck.reporters import batch, device, evidence, journey, memory, source
+from dlcheck.reporters.asides import asides
+from dlcheck.reporters.counted import count, seen
 from dlcheck.reporters.visible import visible, visible_lines
 
 WIDTH = 80
@@ -26,7 +28,6 @@ MOST_EVIDENCE = 8
 _ASCII_HEAD = Box("    \n    \n -- \n    \n    \n    \n    \n    \n", ascii=True)
 _VERDICTS = {"pass": "bold green", "fail": "bold red", "incomplete": "bold yellow"}
 _SEVERITIES = {"error": "bold red", "warning": "bold yellow", "note": "bold cyan"}
-_PLURALS = {"batch": "batches"}
 
 
 def render(
@@ -46,19 +47,21 @@ def render(
         ascii_only: for an output that takes no other characters.
         verbosity: -1 leaves the batch out, 1 lists every rule that did not run.
     """
-    page = _Page(max(width or WIDTH, NARROWEST), color, ascii_only)
+    page = Page(max(width or WIDTH, NARROWEST), color, ascii_only)
     _header(page, report)
     if verbosity >= 0:
         for name, split in report.observation.splits.items():
             _batch(page, name, split)
             _journeys(page, name, split)
+            _memory(page, name, split)
+            _device(page, name, split)
     for finding in report.findings:
         _finding(page, finding, report.observation)
     _ending(page, report, verbosity)
     return page.text()
 
 
-class _Page:
+class Page:
     """Collects lines that are wrapped with a hanging indent; user text is made harmless here."""
 
     def __init__(self, width: int, color: bool, ascii_only: bool) -> None:  # noqa: FBT001
@@ -127,7 +130,7 @@ class _Page:
         self._console.print(text, no_wrap=True, overflow="ignore", crop=False)
 
 
-def _header(page: _Page, report: Report) -> None:
+def _header(page: Page, report: Report) -> None:
     style = _VERDICTS.get(report.verdict, "bold")
     page.say(
         ("dlcheck ", "bold"), (report.command, "bold"), " ", report.target, ": ",
@@ -142,31 +145,11 @@ def _header(page: _Page, report: Report) -> None:
         page.say("nothing was read", indent=2)
     if report.observation.cut:
         page.say("ended early: ", report.observation.cut, indent=2)
+    for aside in asides(report.observation):
+        page.say(aside, indent=2)
 
 
-def seen(split: Split) -> str:
-    """Say how much was read: `240 of 240 samples, 8 batches, 2 epochs in 1.3 s`."""
-    of = "" if split.of is None else f" of {split.of:,}"
-    # A second epoch draws the same samples again.
-    read = split.samples if split.of is None else min(split.samples, split.of)
-    samples = f"{read:,}{of} {'sample' if split.of == 1 else 'samples'}"
-    if not of:
-        samples = _count(split.samples, "sample")
-    if split.spread:
-        samples += f" ({split.spread:,} spread over the dataset)"
-    parts = [samples, _count(split.batches, "batch"), _count(split.epochs, "epoch")]
-    return f"{', '.join(parts)} in {_seconds(split.seconds)}"
-
-
-def _seconds(seconds: float) -> str:
-    return f"{seconds:.1f} s" if seconds < 100 else f"{seconds / 60:.1f} min"  # noqa: PLR2004
-
-
-def _count(n: int, noun: str) -> str:
-    return f"{n:,} {noun if n == 1 else _PLURALS.get(noun, noun + 's')}"
-
-
-def _batch(page: _Page, name: str, split: Split) -> None:
+def _batch(page: Page, name: str, split: Split) -> None:
     rows = batch.rows(split)
     if not rows:
         return
@@ -181,7 +164,7 @@ def _batch(page: _Page, name: str, split: Split) -> None:
         page.say(f"... and {len(rows) - MOST_ROWS:,} more", indent=2)
 
 
-def _journeys(page: _Page, name: str, split: Split) -> None:
+def _journeys(page: Page, name: str, split: Split) -> None:
     """Print one sample's way; a page too narrow for the table loses columns, then gets a list."""
     of = f" of {name}" if name else ""
     for way in journey.ways(split):
@@ -196,7 +179,34 @@ def _journeys(page: _Page, name: str, split: Split) -> None:
             page.say("* from here on samples differ in size", indent=2)
 
 
-def _finding(page: _Page, finding: Finding, observation: Observation) -> None:
+def _memory(page: Page, name: str, split: Split) -> None:
+    """Print what the processes held; a narrow page loses the course, then gets a list."""
+    tables = memory.tables(split, ascii_only=page.ascii_only)
+    if not tables:
+        return
+    page.blank()
+    above = memory.title(split) + (f", of {name}" if name else "")
+    if any(page.table(memory.HEAD[: len(t[0])], t, above, gap=2) for t in tables):
+        return
+    page.say((above, "bold"))
+    for process, what, *cells in tables[-1]:
+        page.say((f"{process} {what}", "bold"), ": ", ", ".join(cells), indent=2)
+
+
+def _device(page: Page, name: str, split: Split) -> None:
+    """Print what an accelerator held, or a step would hold on one."""
+    for section in device.sections(split):
+        page.blank()
+        above = section.title + (f", of {name}" if name else "")
+        if not section.rows or not page.table(section.head, list(section.rows), above, gap=2):
+            page.say((above, "bold"))
+            for first, *cells in section.rows:
+                page.say((first, "bold"), ": ", ", ".join(cells), indent=2)
+        for line in section.lines:
+            page.say(line, indent=2)
+
+
+def _finding(page: Page, finding: Finding, observation: Observation) -> None:
     level = (NOTE if finding.severity is None else finding.severity).label
     page.blank()
     page.say((level, _SEVERITIES[level]), " ", (f"{finding.code} {finding.rule}", "bold"))
@@ -219,7 +229,7 @@ def _finding(page: _Page, finding: Finding, observation: Observation) -> None:
         page.say(("fix: ", "bold green"), finding.fix, indent=2)
 
 
-def _quoted(page: _Page, number: int, line: str) -> None:
+def _quoted(page: Page, number: int, line: str) -> None:
     margin = f"{number} | "
     bar = "| ".rjust(len(margin))
     shown = line.strip().expandtabs(4)
@@ -227,7 +237,7 @@ def _quoted(page: _Page, number: int, line: str) -> None:
     page.quote(bar + "^", "bold red", indent=4)
 
 
-def _details(page: _Page, finding: Finding) -> None:
+def _details(page: Page, finding: Finding) -> None:
     """Say the rest of the place and the evidence, a short line each."""
     place = evidence.place(finding.where)
     if place:
@@ -245,14 +255,14 @@ def _details(page: _Page, finding: Finding) -> None:
         page.say(f"... and {left} more (--format json has all)", indent=2)
 
 
-def _ending(page: _Page, report: Report, verbosity: int) -> None:
+def _ending(page: Page, report: Report, verbosity: int) -> None:
     states = Counter(state.state for state in report.rules)
     page.blank()
     if report.verdict == "incomplete" or verbosity > 0:
         _reasons(page, report.rules, "unobserved")
     if verbosity > 0:
         _reasons(page, report.rules, "not-applicable")
-    counts = [f"{_count(states['ran'], 'rule')} ran"]
+    counts = [f"{count(states['ran'], 'rule')} ran"]
     counts += [f"{states[s]} {s}" for s in ("unobserved", "not-applicable") if states[s]]
     more = "" if verbosity > 0 or len(counts) == 1 else " (-v lists them)"
     page.say(f"{', '.join(counts)}{more}")
@@ -264,7 +274,7 @@ def _ending(page: _Page, report: Report, verbosity: int) -> None:
         page.say(f"`dlcheck explain {pointer}` says more, with an example")
 
 
-def _reasons(page: _Page, states: Iterable[RuleState], wanted: str) -> None:
+def _reasons(page: Page, states: Iterable[RuleState], wanted: str) -> None:
     """List the rules that ended as `wanted`, together where the reason is the same."""
     groups: dict[str, list[str]] = {}
     for state in states:
@@ -276,5 +286,5 @@ def _reasons(page: _Page, states: Iterable[RuleState], wanted: str) -> None:
 
 def _by_severity(findings: Iterable[Finding]) -> str:
     levels = Counter(NOTE if f.severity is None else f.severity for f in findings)
-    parts = [_count(levels[level], level.label) for level in sorted(Severity, reverse=True)]
+    parts = [count(levels[level], level.label) for level in sorted(Severity, reverse=True)]
     return ", ".join(part for part in parts if not part.startswith("0 ")) or "nothing found"

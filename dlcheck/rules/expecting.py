@@ -55,7 +55,7 @@ def expectations(split: Split) -> Iterator[tuple[str, Said]]:
 
 def broken(split: Split, field: str, said: Said) -> Iterator[Broken]:
     """Yield the keys that a field breaks, one finding's worth each."""
-    seen, batched = _seen(split, field)
+    seen, batched = subject(split, field)
     if seen is None:
         return
     checks = [
@@ -71,7 +71,7 @@ def broken(split: Split, field: str, said: Said) -> Iterator[Broken]:
     yield from [one for one in checks if one is not None]
 
 
-def _seen(split: Split, field: str) -> tuple[Field | None, bool]:
+def subject(split: Split, field: str) -> tuple[Field | None, bool]:
     """Choose what the contract speaks of: batches, or samples where those are only stacked.
 
     The second item tells whether shapes begin with the batch's axis.

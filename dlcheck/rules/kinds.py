@@ -172,7 +172,7 @@ def _named(name: str, shapes: list[Shape], seen: Field) -> str:
     """Return what a field of that name can be in view of its shapes; empty when nothing."""
     ranks = {len(shape) for shape in shapes}
     rank = max(ranks, default=0)
-    whole = _whole(seen)
+    whole = is_whole(seen)
     fits = {
         "boxes": rank in (1, SPATIAL) and all(shape[-1] in (CORNERS, SMALL) for shape in shapes),
         "keypoints": rank in (SPATIAL, PLANES) and all(s[-1] in (2, 3, 4) for s in shapes),
@@ -196,7 +196,8 @@ def _named(name: str, shapes: list[Shape], seen: Field) -> str:
     return "label" if whole or "bool" in seen.dtypes or _hot(seen) else "target"
 
 
-def _whole(seen: Field) -> bool:
+def is_whole(seen: Field) -> bool:
+    """Tell a field of integers."""
     names = set(seen.dtypes) or set(seen.types)
     return bool(names) and all(n in INTEGERS or n in ("list[int]", "tuple[int]") for n in names)
 
@@ -256,7 +257,7 @@ def _scalar_kind(split: Split, field: str, seen: Field) -> Kind:
 
 
 def _line_kind(seen: Field, shapes: list[Shape]) -> Kind:
-    if _whole(seen):
+    if is_whole(seen):
         if max(shape[0] for shape in shapes) >= SMALL and not _few(seen):
             return Kind("tokens", GUESS, "a row of many different integers")
         return Kind()
@@ -269,7 +270,7 @@ def _line_kind(seen: Field, shapes: list[Shape]) -> Kind:
 
 def _plane_kind(split: Split, field: str, seen: Field, shapes: list[Shape]) -> Kind:
     smallest = min(min(shape) for shape in shapes)
-    if _whole(seen) and _few(seen) and smallest >= MANY:
+    if is_whole(seen) and _few(seen) and smallest >= MANY:
         return Kind("mask", LIKELY, "a plane of few different integers")
     if any(shape[1] in (2, 3, 6) for shape in shapes) and smallest < MANY:
         return Kind("other", 0.5, "rows of coordinates")
@@ -289,7 +290,7 @@ def _stack_kind(split: Split, field: str, seen: Field, shapes: list[Shape]) -> K
     count = _channels(split, field, shapes)
     if count is None:
         return Kind()
-    few = _whole(seen) and _few(seen) and count == 1
+    few = is_whole(seen) and _few(seen) and count == 1
     if few and len(seen.values) <= FEW_VALUES // 2 and not is_first(split, field):
         return Kind("mask", LIKELY, "a plane of few different integers")
     if min(min(_without(shape, count)) for shape in shapes) < SMALL:

@@ -136,6 +136,9 @@ def _message(failure: Failure, last: Any) -> str:
     detail = failure.detail
     sample = "" if last in {None, ""} else f" (last sample asked for: {last})"
     doing = detail.get("doing") or "reading samples"
+    if failure.phase == "rank":
+        cause = detail.get("cause")
+        return f"{failure.message} ({cause})" if cause else failure.message
     if failure.phase == "exit":
         return f"the process ended with status {detail.get('status')} while {doing}{sample}"
     if failure.phase == "signal":

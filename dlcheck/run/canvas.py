@@ -7,6 +7,7 @@ either pixels are repeated and the words are left out.
 from __future__ import annotations
 
 import contextlib
+import io
 import struct
 import zlib
 from collections.abc import Sequence
@@ -17,6 +18,7 @@ WHITE, INK, GREY, RED = (255, 255, 255), (20, 20, 20), (150, 150, 150), (230, 40
 LINE = 14
 GLYPH = 6
 CELL = 128
+QUALITY = 82
 PALETTE = (
     (230, 25, 75), (60, 180, 75), (0, 130, 200), (245, 130, 48), (145, 30, 180), (70, 240, 240),
     (240, 50, 230), (210, 245, 60), (250, 190, 190), (0, 128, 128), (170, 110, 40), (128, 128, 0),
@@ -122,15 +124,36 @@ def shortened(words: str, room: int) -> str:
 
 def save(page: Any, path: Path) -> None:
     """Write an H,W,3 uint8 array as a PNG file."""
+    path.write_bytes(png(page))
+
+
+def png(page: Any) -> bytes:
+    """Encode an H,W,3 uint8 array as PNG."""
     height, width = page.shape[:2]
     rows = b"".join(b"\0" + page[row].tobytes() for row in range(height))
     head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-    path.write_bytes(
+    return (
         b"\x89PNG\r\n\x1a\n"
         + _chunk(b"IHDR", head)
         + _chunk(b"IDAT", zlib.compress(rows, 6))
         + _chunk(b"IEND", b"")
     )
+
+
+def jpeg(page: Any) -> bytes:
+    """Encode an H,W,3 uint8 array as JPEG; empty where there is neither PIL nor cv2."""
+    with contextlib.suppress(ImportError):
+        from PIL import Image
+
+        file = io.BytesIO()
+        Image.fromarray(page).save(file, "JPEG", quality=QUALITY)
+        return file.getvalue()
+    with contextlib.suppress(ImportError):
+        import cv2
+
+        _, data = cv2.imencode(".jpg", page[:, :, ::-1], [cv2.IMWRITE_JPEG_QUALITY, QUALITY])
+        return bytes(data)
+    return b""
 
 
 def _chunk(kind: bytes, data: bytes) -> bytes:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from dlcheck.observers.batches import SampleCount
 from dlcheck.observers.describe import Described, batch_length, describe
+from dlcheck.observers.device import OnDevice
+from dlcheck.observers.memory import Meter
+from dlcheck.observers.steps import Follower
 from dlcheck.run import spread, torch_private
 from dlcheck.run.facts import length_of
 from dlcheck.run.failures import failure_of, safe_text
@@ -27,11 +31,16 @@ MOST_WORKERS = 4
 
 @dataclass
 class Plan:
-    """How far to go. `samples` is the most to read: None for what the budget allows, -1 for all."""
+    """How far to go. `samples` is the most to read: None for what the budget allows, -1 for all.
+
+    `epochs` of at most `epoch_batches` batches are those of a leak run.
+    """
 
     budget: float
     samples: int | None
     seed: int
+    epochs: int = 0
+    epoch_batches: int | None = None
 
 
 @dataclass
@@ -45,7 +54,13 @@ class Drive:
     batches: int = 0
     failed: int = 0
     stopped: str = ""
+    step: Callable[[Any], Any] | None = None
+    meter: Meter | None = None
+    device: OnDevice | None = None
+    follower: Follower | None = None
+    kept: list[Any] = field(default_factory=list)
     leaves: list[Described] = field(default_factory=list)
+    shard: tuple[int, int] | None = None
 
     def run(self) -> None:
         """Iterate the user's loader as a training job would; look further where time is left."""
@@ -57,7 +72,7 @@ class Drive:
         finished = self.epoch(0, self.deadline - self.plan.budget * share)
         spent = time.monotonic() - begun
         if finished and not self.failed and not self.full():
-            if spent < self.plan.budget * CHEAP_EPOCH:
+            if spent < self.plan.budget * CHEAP_EPOCH and not self.plan.epochs:
                 self.epoch(1, self.deadline)
         elif not (self.stopped or finished or self.full() or everything):
             self.spread()
@@ -76,8 +91,11 @@ class Drive:
         asked = self.plan.samples
         return asked is not None and 0 <= asked <= self.samples
 
-    def epoch(self, number: int, deadline: float) -> bool:
-        """Read one epoch, or as much of it as the plan allows; True when it came to its end."""
+    def epoch(self, number: int, deadline: float, most: int | None = None) -> bool:
+        """Read one epoch, or as much of it as the plan allows; True when it came to its end.
+
+        `most` is the number of batches after which to stop.
+        """
         self.watch.epoch, self.watch.driving = number, False
         self.watch.note(epochs=number + 1)
         before = self.samples
@@ -95,14 +113,17 @@ class Drive:
                 self.fail(error, "iter")
             self.stopped = "failed"
             return False
-        ended = self.batches_of(iterator, deadline, before)
+        ended = self.batches_of(iterator, deadline, before, most)
         if ended and not self.failed:
             self.watch.note(finished_epochs=number + 1)
         return ended
 
-    def batches_of(self, iterator: Any, deadline: float, before: int) -> bool:
+    def batches_of(
+        self, iterator: Any, deadline: float, before: int, most: int | None = None
+    ) -> bool:
         """Take batches until the end, the deadline or a failure that ends the loader."""
         endless = self.endless()
+        last = float("inf") if most is None else self.batches + most
         while True:
             try:
                 batch = next(iterator)
@@ -112,10 +133,14 @@ class Drive:
                 if not self.survived(error, iterator):
                     return False
                 continue
-            self.take(batch)
+            size = self.take(batch)
+            stepped = self.stepped(batch)
             del batch
+            self.counted(size)
             read = self.samples - before
             if time.monotonic() > deadline or self.full() or (endless and read >= endless):
+                return False
+            if not stepped or self.batches >= last:
                 return False
 
     def endless(self) -> int:
@@ -161,22 +186,68 @@ class Drive:
                 detail["last_sample"] = read_pulse(folder / f"pulse-{dead[0]['pid']}")[2]
         self.watch.fail(failure_of(error, phase, detail=detail), error)
 
-    def take(self, batch: Any) -> None:
-        """Count a batch that the loader gave."""
+    def take(self, batch: Any) -> int:
+        """Count a batch that the loader gave; returns the number of its samples."""
         self.batches += 1
+        part: dict[str, Any] = {"batches": 1}
         hooked = self.watch.hooked or self.batch_size() is not None
-        valued = self.batches <= VALUED_BATCHES or not hooked
-        leaves = describe(batch, values=valued, names=self.watch.names)
-        self.leaves = leaves
-        seen = SampleCount()
-        seen.count(self.batches - 1, leaves)
-        part: dict[str, Any] = {"batches": 1, "batch_fields": seen.fields()}
-        size = self.batch_size() if hooked else batch_length(leaves)
+        if self.watch.values:
+            number = self.number()
+            valued = number < VALUED_BATCHES or not hooked
+            self.leaves = describe(batch, values=valued, names=self.watch.names)
+            seen = SampleCount()
+            seen.count(number, self.leaves)
+            part["batch_fields"] = seen.fields()
+        elif not hooked or self.batches == 1:
+            self.leaves = describe(batch, values=False, names=self.watch.names)
+        size = self.batch_size() if hooked else batch_length(self.leaves)
         self.samples += size or 1
         if not hooked:
             counted = "again" if self.watch.epoch else "samples"
             part |= {counted: size, "batch_sizes": {str(size): {"n": 1, "at": []}}}
         self.watch.note(**part)
+        return size or 1
+
+    def number(self) -> int:
+        """Return the place of the last batch among those of all ranks."""
+        rank, of = self.shard or (0, 1)
+        return rank + of * (self.batches - 1)
+
+    def stepped(self, batch: Any) -> bool:
+        """Call the user's step; False when it raised."""
+        meter, resident = self.meter, None
+        if meter is not None and meter.watched():
+            meter.returned(batch)
+            resident = meter.before() if self.step is not None else None
+        if self.watch.values and self.target.step is not None:
+            # The first and the latest, for the step to be tried on when all is read.
+            self.kept[1:] = [batch]
+        if self.step is None and self.device is None:
+            return True
+        try:
+            self.hand_over(batch)
+        except BaseException as error:  # noqa: BLE001 - the user's failure is what we look for
+            self.fail(error, "step")
+            return False
+        if meter is not None:
+            meter.after(resident, "step")
+        return True
+
+    def hand_over(self, batch: Any) -> None:
+        """Give the step its batch, on the device where there is one."""
+        if self.device is not None:
+            self.device.give(batch, self.step, self.watch.epoch)
+        elif self.step is not None:
+            self.step(batch)
+
+    def counted(self, size: int) -> None:
+        """Read the counters of this process, now that the batch is gone."""
+        if self.follower is not None:
+            self.follower.stepped()
+        if self.meter is not None:
+            self.meter.made(size)
+            self.meter.point()
+            self.meter.passed()
 
     def batch_size(self) -> int | None:
         """Return the batch size of a loader whose samples the hooks see."""

@@ -6,10 +6,29 @@ import contextlib
 import json
 import os
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from dlcheck.run import contract, probe, refusal, replay, shared
+from dlcheck.observers.device import OnDevice
+from dlcheck.run import (
+    budget,
+    contract,
+    device,
+    fresh,
+    grads,
+    limits,
+    probe,
+    ranks,
+    rebuilt,
+    refusal,
+    replay,
+    shards,
+    shared,
+    stepping,
+)
+from dlcheck.run import step as steps
 from dlcheck.run.drive import Drive, Plan
 from dlcheck.run.facts import dataset_facts, loader_facts
 from dlcheck.run.failures import failure_of, keyed
@@ -19,21 +38,31 @@ from dlcheck.run.target import ConfigMistake, NoPipeline, Target, build
 from dlcheck.run.watch import Watch, die_with_parent
 
 GIVEN = ("fields", "expect", "model", "loss", "step", "full_length")
+SHAPES_SHARE = 0.4
+FORESEES = ("leak", "gate")
 TORCH_PACKAGES = ("torch", "torchvision", "numpy")
 
 
 def main(job_file: str) -> None:
     """Run a job; everything that is seen goes to the scratch folder."""
     job: dict[str, Any] = json.loads(Path(job_file).read_text(encoding="utf-8"))
-    die_with_parent()
+    beside = bool(job.get("probe"))
+    if not beside:
+        die_with_parent()
     if os.getppid() != job["parent"]:
         return
+    if "target" not in job:
+        ranks.join(job)
     os.dup2(2, 1)
     sys.argv[:] = [job["target"]]
     sys.path.insert(0, job["folder"])
     scratch = Scratch(job["scratch"])
     scratch.begin()
     watch = Watch(scratch)
+    if beside:
+        targets, names, recipes = fresh.built_again(job, field_names)
+        probe.Probe(targets, names, scratch, recipes).serve()
+        return
     try:
         errand(job, watch)
     except BaseException as error:  # noqa: BLE001 - ours, since all of the user's is caught below
@@ -54,14 +83,20 @@ def errand(job: dict[str, Any], watch: Watch) -> None:
         return
     missing = install(watch)
     note_construction(watch)
-    scratch.write(obs={"versions": versions(), "settings": {"missing": missing}})
+    device.note_touches(watch)
+    settings = {"missing": missing, "command": job.get("command", ""), "limits": limits.observed()}
+    scratch.write(obs={"versions": versions(), "settings": settings})
     if job["seed"] is not None:
         replay.seed_all(job["seed"])
     targets: dict[str, Target] = {}
     names: dict[str, tuple[str, ...]] = {}
     specs: dict[str, dict[str, Any]] = {}
+    recipes: dict[str, rebuilt.Recipe] = {}
     for name, spec in job["splits"].items():
+        begun = time.monotonic()
         made = built(name, spec, watch)
+        recipe = rebuilt.Recipe(name, spec, time.monotonic() - begun)
+        recipes |= dict.fromkeys(made, recipe)
         targets |= made
         names |= dict.fromkeys(made, field_names(spec))
         specs |= dict.fromkeys(made, spec)
@@ -70,21 +105,89 @@ def errand(job: dict[str, Any], watch: Watch) -> None:
             watch.note(given={k: spec[k] for k in GIVEN if spec.get(k) is not None})
     full = {key: spec["full_length"] for key, spec in specs.items() if spec.get("full_length")}
     scratch.write(obs={"settings": {"full_length": full} if full else {}})
-    drives: dict[str, Drive] = {}
-    if targets:
+    steps.share_out(targets, specs)
+    first = not job.get("rank") or job["rank"][0] == 0
+    # What is traced and tried once is traced by rank 0, for all.
+    if targets and first:
         shared.note_shared(watch, targets)
-        reason = probe.start(targets, names, scratch)
+        reason = probe.start(targets, names, scratch, recipes)
         scratch.write(obs={"settings": {"probe": reason}})
+    drives = drives_of(job, watch, targets, names)
+    if first:
+        conclude(job.get("command", ""), watch, drives, specs)
+
+
+def drives_of(
+    job: dict[str, Any], watch: Watch, targets: dict[str, Target], names: dict[str, tuple[str, ...]]
+) -> dict[str, Drive]:
+    """Drive each split as far as the command needs."""
+    drives: dict[str, Drive] = {}
+    on_device = chosen_device(job, watch, targets)
     for name, target in targets.items():
         watch.split = name
         watch.names = names[name]
         watch.hooked = False
-        scratch.write(doing="reading samples", split=name)
-        budget = job["budget"] / len(targets)
-        drives[name] = Drive(watch, target, Plan(budget, job["samples"], job["seed"] or 0))
-        drives[name].run()
+        watch.scratch.write(doing="reading samples", split=name)
+        drives[name] = Drive(watch, target, plan_of(job, len(targets)))
+        follower = on_device()
+        drives[name].device = follower
+        if not job.get("rank") or shards.take_part(drives[name], *job["rank"]):
+            driven(drives[name], job.get("command", ""))
+        follower.finish()
+    return drives
+
+
+def conclude(
+    command: str, watch: Watch, drives: dict[str, Drive], specs: dict[str, dict[str, Any]]
+) -> None:
+    """Try the config's model without data: what a step would hold, what it refuses."""
+    if command in FORESEES:
+        watch.scratch.write(doing="foreseeing what a step holds")
+        budget.note_budget(watch, drives, specs)
+    if command == "leak":
+        return
+    watch.scratch.write(doing="trying the step")
+    stepping.note_trials(watch, drives)
     contract.note_batchnorm(watch, drives, specs)
     refusal.note_refusal(watch, drives, specs)
+
+
+def chosen_device(
+    job: dict[str, Any], watch: Watch, targets: dict[str, Target]
+) -> Callable[[], OnDevice]:
+    """Find the device that was asked for and say so at once; returns what follows it."""
+    asked = job.get("device", "")
+    found, why = device.choose(asked if targets else "")
+    if found is not None:
+        about = found.facts()
+        free, total = ((size or 0) / (1 << 30) for size in (about.free, about.total))
+        said = f"{found.name}: {about.model}, {free:.1f} of {total:.1f} GiB free"
+        watch.scratch.write(say=said)
+    elif asked and why:
+        watch.scratch.write(say=f"--device {asked}: {why}; the rest goes on")
+    return lambda: device.follow(watch, asked, found, why)
+
+
+def driven(drive: Drive, command: str) -> None:
+    """Drive a split as far as the command needs; a gate goes on from where `shapes` ends."""
+    if command == "leak":
+        stepping.measure(drive)
+        return
+    budget = drive.plan.budget
+    if command == "gate":
+        drive.plan.budget = SHAPES_SHARE * budget
+    drive.run()
+    if command == "gate" and not drive.failed:
+        drive.plan.budget = (1 - SHAPES_SHARE) * budget
+        stepping.measure(drive, first=1)
+
+
+def plan_of(job: dict[str, Any], splits: int) -> Plan:
+    """Give each split its share of the budget."""
+    return Plan(
+        job["budget"] / splits, job["samples"], job["seed"] or 0,
+        job.get("epochs", 0), job.get("epoch_batches"),
+    )  # fmt: skip
 
 
 def field_names(spec: dict[str, Any]) -> tuple[str, ...]:
@@ -127,6 +230,7 @@ def introduce(name: str, target: Target, watch: Watch) -> None:
     facts = loader_facts(target.loader, watch.made_at.get(id(target.loader)), notes)
     watch.split = name
     watch.note(role=target.role, loader=facts, of=facts.get("dataset_length"))
+    grads.note_grads(watch, target.dataset)
 
 
 def phase_of(error: BaseException) -> str:

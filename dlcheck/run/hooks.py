@@ -11,16 +11,19 @@ import functools
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from types import FrameType
+from types import FrameType, SimpleNamespace
 from typing import Any
 
 from dlcheck.observation import SampleId
 from dlcheck.observers.batches import SampleCount, sample_leaves
 from dlcheck.observers.describe import describe
+from dlcheck.observers.handles import follow_segments
+from dlcheck.observers.memory import Meter
 from dlcheck.run import replay, torch_private
 from dlcheck.run.failures import caller, failure_of
 from dlcheck.run.fingerprint import fingerprint_of
 from dlcheck.run.scratch import Scratch
+from dlcheck.run.target import Target
 from dlcheck.run.watch import Watch, die_with_parent
 
 MOST_BATCH = 64
@@ -39,6 +42,10 @@ class Fetch:
         self.split: str | None = None
         self.watched = False
         self.states = 0
+        self.meter: Meter | None = None
+        self.metered = False
+        self.resident: int | None = None
+        self.size = 1
         watch.scratch.begin()
         if self.worker is not None:
             die_with_parent()
@@ -74,6 +81,45 @@ class Fetch:
         self.watched = self.watch.follow() and self.split in {None, self.watch.split}
         if self.watched:
             self.split = self.watch.split
+            if self.watch.metering:
+                self.read_counters()
+
+    def read_counters(self) -> None:
+        """Read the counters before the next batch: a worker has handed its last one over by now.
+
+        A loader makes a fetcher for each epoch, also in workers that outlive one.
+        """
+        meter = self.meter = self.watch.meter(self.worker)
+        if meter is None:
+            return
+        if self.worker is not None:
+            if self.metered and meter.in_epoch:
+                meter.point()
+                meter.passed()
+            elif not self.metered:
+                self.begin_counting(meter)
+        self.metered = True
+        self.resident = meter.before() if meter.watched() else None
+
+    def begin_counting(self, meter: Meter) -> None:
+        """Close the epoch before in this worker, and begin the next one."""
+        if meter.lengths is None:
+            loader = SimpleNamespace(collate_fn=self.collate)
+            meter.hold(Target(loader, self.fetcher.dataset))
+            torch_private.at_worker_end(meter.close)
+        meter.close()
+        meter.begin_epoch(self.watch.epoch)
+
+    def fetched(self, batch: Any) -> Any:
+        """Note what it took to make the batch, which is passed on."""
+        meter = self.meter
+        if meter is not None and self.watched:
+            if self.resident is not None:
+                meter.after(self.resident, "inside")
+                meter.returned(batch)
+            if self.worker is not None:
+                meter.made(self.size)
+        return batch
 
     def begin_batch(self) -> None:
         """Remember the random state in which the next batch is drawn."""
@@ -110,17 +156,10 @@ class Fetch:
         """Count the samples of a batch, join them as the user does, and write what was seen."""
         if not self.watched:
             return self.collate(data)
-        memory = self.watch.memories[self.watch.split]
-        memory.again = self.watch.epoch > 0
-        seen = SampleCount(self.watch.names, memory)
-        # What `__getitems__` returns in place of a list may be read only once, or is no samples.
-        for index, sample in zip(ids, data if isinstance(data, list | tuple) else (), strict=False):
-            seen.add(index, sample)
         self.watch.hooked = True
-        part = seen.split(drawn=not self.watch.spread) | {
-            "batch_sizes": {str(len(ids)): {"n": 1, "at": ids[:1]}}
-        }
-        part["samples"] = len(ids)
+        self.size = len(ids)
+        part = self.valued(data, ids) if self.watch.values else {}
+        part |= {"samples": len(ids), "batch_sizes": {str(len(ids)): {"n": 1, "at": ids[:1]}}}
         if self.watch.spread:
             part |= {"samples": 0, "spread": len(ids), "batch_sizes": {}}
         elif self.watch.epoch:
@@ -131,6 +170,16 @@ class Fetch:
         except BaseException as error:
             self.failed_collate(error, data, ids)
             raise
+
+    def valued(self, data: Any, ids: list[SampleId]) -> dict[str, Any]:
+        """Look at the samples of a batch, and return what was seen as a part of a Split."""
+        memory = self.watch.memories[self.watch.split]
+        memory.again = self.watch.epoch > 0
+        seen = SampleCount(self.watch.names, memory)
+        # What `__getitems__` returns in place of a list may be read only once, or is no samples.
+        for index, sample in zip(ids, data if isinstance(data, list | tuple) else (), strict=False):
+            seen.add(index, sample)
+        return seen.split(drawn=not self.watch.spread)
 
     def failed_collate(self, error: BaseException, data: Any, ids: list[SampleId]) -> None:
         """Write that a batch could not be joined, with what its samples were."""
@@ -157,7 +206,8 @@ def _map_fetcher(base: Any, watch: Watch) -> Any:
             with watch.outermost() as mine:
                 if not mine:
                     return super().fetch(possibly_batched_index)
-                return _fetch_map(self, self.observed, possibly_batched_index)
+                batch = _fetch_map(self, self.observed, possibly_batched_index)
+                return self.observed.fetched(batch)
 
     return MapFetcher
 
@@ -225,7 +275,8 @@ def _iterable_fetcher(base: Any, watch: Watch) -> Any:
             with watch.outermost() as mine:
                 if not mine:
                     return super().fetch(possibly_batched_index)
-                return _fetch_iterable(self, self.observed, possibly_batched_index)
+                batch = _fetch_iterable(self, self.observed, possibly_batched_index)
+                return self.observed.fetched(batch)
 
     return IterableFetcher
 
@@ -274,12 +325,18 @@ class WorkerInit:
         self.split = watch.split
         self.names = watch.names
         self.epoch = watch.epoch
+        self.persistent = watch.persistent
+        self.loaders = watch.loaders
+        self.metering = watch.metering
         self.user = user
 
     def __call__(self, worker: int) -> None:
         watch = Watch(Scratch(self.folder), self.split)
         watch.epoch = self.epoch
         watch.names = self.names
+        watch.persistent, watch.loaders = self.persistent, self.loaders
+        if self.metering:
+            follow_segments(self.folder)
         install(watch)
         if self.user is not None:
             self.user(worker)
@@ -320,7 +377,10 @@ def _follow_workers(iterator: Any, watch: Watch) -> None:
         watch.hooked |= bool(getattr(loader, "_auto_collation", False))
         user = loader.worker_init_fn
         context = loader.multiprocessing_context or sys.modules["torch.multiprocessing"]
+        watch.loaders += 1
         if context.get_start_method() == "fork":
+            if watch.metering:
+                watch.freeze()
             start(self, loader, *args, **kwargs)
             return
         loader.worker_init_fn = WorkerInit(watch, user)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from dlcheck.observation import SampleId, State, Step, shape_text
-from dlcheck.observers.layout import numbers_of
+from dlcheck.observers.layout import numbers_of, state_of
 from dlcheck.run import canvas, marks
 
 LABEL_WIDTH = 250
@@ -33,9 +33,14 @@ BETWEEN = "HCW"
 class Gallery:
     """Describes arrays for a Tracer, and keeps a small picture of each that is one."""
 
-    def __init__(self, describe: Callable[[Any], State | None]) -> None:
+    def __init__(self, describe: Callable[[Any], State | None] = state_of) -> None:
         self._describe = describe
         self._kept: dict[int, tuple[State, Any]] = {}
+
+    def of(self, describe: Callable[[Any], State | None]) -> Callable[[Any], State | None]:
+        """Keep pictures of what another function describes."""
+        self._describe = describe
+        return self.state
 
     def state(self, value: Any) -> State | None:
         """Describe an array as ever."""
@@ -274,22 +279,28 @@ def _range(state: State) -> str:
 
 def batch_sheet(items: Sequence[Any], facts: marks.Facts, undo: dict[str, Undo]) -> Any:
     """Draw the samples of a batch as the model sees them, with what is marked on them."""
-    cells = []
-    for number, item in enumerate(items[:MOST_CELLS]):
-        cell = _cell(item, facts, undo)
-        if cell is not None:
-            cells.append((number, *cell))
-    if not cells:
+    drawn = list(cells(items[:MOST_CELLS], facts, undo))
+    if not drawn:
         return None
-    across = min(COLUMNS, len(cells))
-    down = -(-len(cells) // across)
+    across = min(COLUMNS, len(drawn))
+    down = -(-len(drawn) // across)
     page = canvas.blank(GAP + ROW * down, GAP + COLUMN * across)
-    for place, (number, picture, words) in enumerate(cells):
+    for place, (number, picture, words) in enumerate(drawn):
         top, left = GAP + ROW * (place // across), GAP + COLUMN * (place % across)
         canvas.paste(page, picture, top, left)
         cell = page[:, left : left + canvas.CELL]
         canvas.write(cell, f"[{number}] {words}", top + canvas.CELL, 0)
     return page
+
+
+def cells(
+    items: Sequence[Any], facts: marks.Facts, undo: dict[str, Undo]
+) -> Iterator[tuple[int, Any, str]]:
+    """Draw the items of a batch that are pictures: (its number, H,W,3 bytes, words)."""
+    for number, item in enumerate(items):
+        cell = _cell(item, facts, undo)
+        if cell is not None:
+            yield (number, *cell)
 
 
 def _cell(item: Any, facts: marks.Facts, undo: dict[str, Undo]) -> tuple[Any, str] | None:

@@ -9,7 +9,6 @@ import functools
 import json
 import operator
 import os
-import signal
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -23,10 +22,12 @@ from dlcheck.observers.mixture import Before
 from dlcheck.observers.openers import Openers, colour_of
 from dlcheck.observers.pixels import Pixels
 from dlcheck.observers.values import contents_of
-from dlcheck.run import replay, sheets, torch_private, twice
+from dlcheck.run import culprits, fresh, rebuilt, replay, sheets, thumbnails, torch_private, twice
 from dlcheck.run.facts import length_of
 from dlcheck.run.failures import failure_of, is_user
 from dlcheck.run.fingerprint import fingerprint
+from dlcheck.run.forks import ended
+from dlcheck.run.pictures import Gallery
 from dlcheck.run.scratch import Scratch
 from dlcheck.run.watch import die_with_parent
 
@@ -40,16 +41,21 @@ MORE = "pictures.json"
 Drawn = tuple[SampleId, Any]
 
 
-def start(targets: dict[str, Any], names: dict[str, tuple[str, ...]], scratch: Scratch) -> str:
-    """Fork the probe; returns why there is none, or an empty string."""
+def start(
+    targets: dict[str, Any],
+    names: dict[str, tuple[str, ...]],
+    scratch: Scratch,
+    recipes: dict[str, rebuilt.Recipe],
+) -> str:
+    """Fork the probe, or start it fresh without a fork; returns why there is none, else nothing."""
     if not hasattr(os, "fork"):
-        return "this system has no fork"
+        return fresh.start(scratch)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         pid = os.fork()
         if pid == 0:
             try:
-                Probe(targets, names, Scratch(scratch.folder)).serve()
+                Probe(targets, names, Scratch(scratch.folder), recipes).serve()
             finally:
                 os._exit(0)
     scratch.write(obs={"settings": {"probe_pid": pid}})
@@ -60,13 +66,20 @@ class Probe:
     """Waits for the parent's requests and answers each with journeys."""
 
     def __init__(
-        self, targets: dict[str, Any], names: dict[str, tuple[str, ...]], scratch: Scratch
+        self,
+        targets: dict[str, Any],
+        names: dict[str, tuple[str, ...]],
+        scratch: Scratch,
+        recipes: dict[str, rebuilt.Recipe],
     ) -> None:
         self.targets = targets
         self.names = names
         self.scratch = scratch
+        self.recipes = recipes
         self.openers = Openers(is_user, scratch=scratch.folder)
         self.written: set[tuple[str, str]] = set()
+        self.gallery: Gallery | None = None
+        self.shown: dict[str, Journey] = {}
 
     def serve(self) -> None:
         """Answer until all is answered or the scratch folder is gone."""
@@ -130,6 +143,12 @@ class Probe:
         if request.get("kind") == "more":
             return
         target = self.targets[request["split"]]
+        if request.get("kind") == "leak":
+            culprits.answer(request, target, self.scratch)
+            return
+        if request.get("kind") == "thumbnails":
+            self.show_batch(target, request)
+            return
         dataset = target.dataset
         if dataset is None:
             return
@@ -157,11 +176,15 @@ class Probe:
     def alone(self, request: dict[str, Any]) -> None:
         """Draw each sample in a fork of its own: what one leaves in a cache reaches no other."""
         for sample in request["chosen"]:
+            one = request | {"kind": "alone", "batch": [sample], "chosen": [sample]}
+            if not hasattr(os, "fork"):
+                self.answer(one)
+                continue
             pid = os.fork()
             if pid == 0:
                 try:
                     die_with_parent()
-                    self.answer(request | {"kind": "alone", "batch": [sample], "chosen": [sample]})
+                    self.answer(one)
                 finally:
                     os._exit(0)
             if ended(pid, ALONE):
@@ -243,30 +266,71 @@ class Probe:
     ) -> list[Drawn]:
         """Trace one sample and write its journey; returns its value where there is one."""
         self.openers.take()
+        self.gallery = Gallery() if sample in request.get("shown", ()) else None
         traced = self.traced(request["split"], call)
+        gallery, self.gallery = self.gallery, None
         opened = tuple(self.openers.take())
         same: bool | None = None
         if "phase" in request:
             same = self.same(sample, traced, request)
+        contents, digests = contents_of(traced.value, self.names.get(request["split"], ()))
         journey = dataclasses.replace(
             self.told(sample, traced), opened=opened, reproduced=same,
             note="; ".join(filter(None, [*(f"{path} not restored" for path in lost), traced.note])),
             colours=self.colours(traced, opened, self.names.get(request["split"], ())),
-            contents=contents_of(traced.value, self.names.get(request["split"], ())),
+            contents=contents, digests=digests,
         )  # fmt: skip
         if "phase" in request and not reset and same is None:
             journey = dataclasses.replace(journey, reproduced=False)
         if request.get("kind") == "alone" and isinstance(sample, int) and journey.contents:
             journey = self.twice_in_a_row(journey, request["split"], call)
-        self.write(request["split"], journey)
+        if not self.from_the_building_on(journey, request, gallery):
+            self.write(request["split"], journey, gallery)
         return [] if traced.error is not None else [(sample, traced.value)]
+
+    def from_the_building_on(
+        self, journey: Journey, request: dict[str, Any], gallery: Gallery | None
+    ) -> bool:
+        """Write the first usual sample's way from the building of its pipeline on.
+
+        False where files were opened for it, so that its way begins there, or nothing is gained.
+        """
+        split, sample = request["split"], journey.sample
+        recipe = self.recipes.get(split)
+        if request.get("kind") is not None or "phase" in request or not isinstance(sample, int):
+            return False
+        if recipe is None or not recipe.cheap() or sample != request["chosen"][0]:
+            return False
+        if journey.opened or journey.failure is not None or not hasattr(os, "fork"):
+            return False
+        pid = os.fork()
+        if pid == 0:
+            status = 1
+            try:
+                die_with_parent()
+                rebuilt.aside(self.scratch.folder)
+                self.gallery = gallery and Gallery()
+                traced = self.traced(split, rebuilt.drawing(recipe, split, sample))
+                _, digests = contents_of(traced.value, self.names.get(split, ()))
+                steps = rebuilt.prepared(traced.steps, journey.steps)
+                if traced.error is None and digests == journey.digests and steps:
+                    whole = dataclasses.replace(journey, steps=steps)
+                    self.write(split, whole, self.gallery)
+                    status = 0
+            finally:
+                os._exit(status)
+        if not ended(pid, rebuilt.LIMIT):
+            return False
+        self.written.add((split, str(sample)))
+        return True
 
     def twice_in_a_row(self, journey: Journey, split: str, call: Callable[[], Any]) -> Journey:
         """Draw a sample once more: whether it stays the same, and what of it was kept."""
         second = self.traced(split, call)
         if second.error is not None:
             return journey
-        steady = contents_of(second.value, self.names.get(split, ())) == journey.contents
+        _, digests = contents_of(second.value, self.names.get(split, ()))
+        steady = digests == journey.digests
         return dataclasses.replace(journey, steady=steady, again=tuple(second.steps[:MOST_AGAIN]))
 
     def tracer(self, split: str) -> Tracer:
@@ -276,7 +340,8 @@ class Probe:
     def traced(self, split: str, function: Callable[..., Any], *args: Any) -> Traced:
         """Run under a tracer that also compares the numbers before and after each step."""
         pixels = Pixels()
-        traced = Tracer(pixels.state, is_user, names=self.names.get(split, ())).run(function, *args)
+        state = pixels.state if self.gallery is None else self.gallery.of(pixels.state)
+        traced = Tracer(state, is_user, names=self.names.get(split, ())).run(function, *args)
         traced.steps = pixels.told(traced.steps, self.openers.found, self.openers.plane)
         return traced
 
@@ -344,7 +409,7 @@ class Probe:
             journey = dataclasses.replace(journey, mixes=mixes)
         self.write(request["split"], journey)
 
-    def write(self, split: str, journey: Journey) -> None:
+    def write(self, split: str, journey: Journey, gallery: Gallery | None = None) -> None:
         """Hand a journey to the parent; the first one of a sample counts."""
         key = (split, str(journey.sample))
         if key in self.written:
@@ -352,20 +417,18 @@ class Probe:
         self.written.add(key)
         part = {"journeys": {str(journey.sample): plain(journey)}}
         self.scratch.write(obs={"splits": {split: part}})
+        if gallery is not None:
+            part = {"pictures": plain(thumbnails.of_way(journey, gallery))}
+            self.scratch.write(obs={"splits": {split: part}})
+            self.shown.setdefault(split, journey)
 
-
-def ended(pid: int, seconds: float) -> bool:
-    """Wait for a process of ours to end by itself; else end it."""
-    limit = time.monotonic() + seconds
-    while time.monotonic() < limit:
-        done, status = os.waitpid(pid, os.WNOHANG)
-        if done:
-            return status == 0
-        time.sleep(POLL / 2)
-    with contextlib.suppress(OSError):
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
-    return False
+    def show_batch(self, target: Any, request: dict[str, Any]) -> None:
+        """Draw the items of a batch; what fails there was seen by the drive."""
+        split = request["split"]
+        with contextlib.suppress(Exception):
+            names, fields = self.names.get(split, ()), request["fields"]
+            drawn = thumbnails.of_batch(target, names, fields, self.shown.get(split))
+            self.scratch.write(obs={"splits": {split: {"pictures": plain(drawn)}}})
 
 
 def leaves_with_values(value: Any, names: tuple[str, ...]) -> list[tuple[str, Any]]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from dlcheck.observation import SampleId
+from dlcheck.observation import Journey, SampleId
 from dlcheck.observers.journey import Tracer
 from dlcheck.observers.layout import state_of
 from dlcheck.observers.pixels import Pixels
@@ -44,7 +44,7 @@ def draw(target: Any, request: dict[str, Any], names: tuple[str, ...]) -> tuple[
         _save(page, folder / "guilty.png", written)
     facts = marks.Facts(state_of, names, request.get("fields") or {})
     try:
-        page = batch_page(target, facts, ways)
+        page = pictures.batch_sheet(batch_items(target), facts, undos(ways))
     except Exception as error:  # noqa: BLE001 - a batch that cannot be made is said elsewhere
         return written, f"no batch to draw: {type(error).__name__}"
     _save(page, folder / "batch.png", written)
@@ -77,21 +77,18 @@ def _calls(dataset: Any, chosen: Sequence[SampleId]) -> Iterator[Call]:
         yield sample, functools.partial(operator.getitem, dataset, sample)
 
 
-def batch_page(target: Any, facts: marks.Facts, ways: Sequence[Way]) -> Any:
-    """Draw the first batch as the loader would make it; at most 32 of its samples."""
+def batch_items(target: Any) -> list[Any]:
+    """Make the first batch as the loader would, of at most 32 samples, and part it again."""
     if not torch_private.is_loader(target.loader):
-        batch = next(iter(target.loader))
-        return pictures.batch_sheet(pictures.unbatched(batch, 0)[:MOST_BATCH], facts, undos(ways))
+        return pictures.unbatched(next(iter(target.loader)), 0)[:MOST_BATCH]
     samples = _first_samples(target)
     if not samples:
-        return None
+        return []
     if getattr(target.loader, "batch_size", 1) is None:
         # The dataset makes its batches itself.
-        items = pictures.unbatched(samples[0], 0)
-        return pictures.batch_sheet(items, facts, undos(ways))
+        return pictures.unbatched(samples[0], 0)
     collate = getattr(target.loader, "collate_fn", None) or torch_private.default_collate()
-    items = pictures.unbatched(collate(samples), len(samples))
-    return pictures.batch_sheet(items, facts, undos(ways))
+    return pictures.unbatched(collate(samples), len(samples))
 
 
 def _first_samples(target: Any) -> list[Any]:
@@ -107,7 +104,7 @@ def _first_samples(target: Any) -> list[Any]:
     return [dataset[index] for index in indices]
 
 
-def undos(ways: Sequence[Way]) -> dict[str, Undo]:
+def undos(ways: Sequence[Way | Journey]) -> dict[str, Undo]:
     """Learn from the first traced sample how each field gets back to 0..1."""
     found: dict[str, Undo] = {}
     for way in ways[:1]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from types import FunctionType, ModuleType
 from typing import Any
 
+from dlcheck.run import step as steps
 from dlcheck.run.instantiate import ConfigMistake, bind, call, called, instantiate, is_node, join
 from dlcheck.run.stages import compose
 
@@ -43,6 +44,7 @@ class Target:
     dataset: Any = None
     role: str = "train"
     epoch_hook: Callable[..., Any] | None = None
+    step: Callable[[Any], Any] | None = None
     bare_dataset: bool = False
 
 
@@ -55,6 +57,9 @@ def build(name: str, spec: dict[str, Any]) -> dict[str, Target]:
     """
     _need_torch()
     hook = _hook(spec.get("epoch_hook"))
+    step = steps.load(spec)
+    if isinstance(step, steps.Lightning):
+        hook = step.hook(hook)
     if "object" in spec:
         found = _called(instantiate(spec["object"], "object"), "object")
         targets = dict(_targets(name, found, spec["object"]))
@@ -64,7 +69,26 @@ def build(name: str, spec: dict[str, Any]) -> dict[str, Target]:
         targets = _from_parts(name, spec)
     for key, target in targets.items():
         target.epoch_hook = hook
-        target.role = spec.get("role", "train")
+    _with_roles(targets, name, spec.get("role", "train"))
+    for target in targets.values():
+        # A step that trains is not made for the batches of a loader that evaluates.
+        target.step = step if target.role == spec.get("role", "train") else None
+    return targets
+
+
+def targets_of(found: Any, role: str) -> dict[str, Target]:
+    """Name the loaders in a live object: a loader, a Dataset, or several of them.
+
+    Raises:
+        NoPipeline: it yields no batches.
+    """
+    return _with_roles(dict(_targets("", found, "what was given", role)), "", role)
+
+
+def _with_roles(targets: dict[str, Target], name: str, role: str) -> dict[str, Target]:
+    """Set the role of each target; of several the name tells evaluation."""
+    for key, target in targets.items():
+        target.role = role
         if key != name and _first_word(key.removeprefix(name)) in EVALUATION:
             target.role = "eval"
     return targets

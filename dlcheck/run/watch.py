@@ -5,7 +5,9 @@ from __future__ import annotations
 import collections
 import contextlib
 import ctypes
+import gc
 import json
+import os
 import signal
 import sys
 import threading
@@ -13,6 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from dlcheck.observers.handles import Segments
+from dlcheck.observers.memory import Meter
 from dlcheck.observers.values import Memory
 from dlcheck.run import torch_private
 from dlcheck.run.failures import keyed
@@ -32,6 +36,13 @@ class Watch:
         self.spread = False
         self.driving = False
         self.hooked = False
+        self.values = True
+        self.metering = False
+        self.persistent = False
+        self.loaders = 0
+        self.frozen = False
+        self.segments: Segments | None = None
+        self.meters: dict[str, Meter] = {}
         self.epoch = 0
         self.made_at: dict[int, tuple[str, int]] = {}
         self.written: BaseException | None = None
@@ -46,6 +57,7 @@ class Watch:
         """Say for all processes which epoch of which split begins; workers may be older than it."""
         self.epoch = number
         self.driving = True
+        self.loaders = 0
         self.say_now()
 
     @contextlib.contextmanager
@@ -60,7 +72,9 @@ class Watch:
 
     def say_now(self) -> None:
         """Write where the drive is for workers that cannot be told."""
-        now = [self.epoch, self.split, self.names, self.spread]
+        now = [
+            self.epoch, self.split, self.names, self.spread, self.values, self.metering,
+        ]  # fmt: skip
         with contextlib.suppress(OSError):
             Path(self.scratch.folder, NOW).write_text(json.dumps(now), encoding="utf-8")
 
@@ -72,10 +86,51 @@ class Watch:
         if torch_private.worker_number() is not None:
             with contextlib.suppress(OSError, ValueError):
                 now = json.loads(Path(self.scratch.folder, NOW).read_bytes())
-                self.epoch, self.split, names, self.spread = now
+                self.epoch, self.split, names, self.spread, self.values, self.metering = now
                 self.names = tuple(names)
                 self.driving = True
         return self.driving
+
+    def freeze(self) -> None:
+        """Keep what there is out of collections while workers live.
+
+        One in a worker, or in the main process, would un-share all of it.
+        """
+        if not gc.get_freeze_count():
+            gc.collect()
+            gc.freeze()
+            self.frozen = True
+
+    def thaw(self) -> None:
+        """Undo `freeze`, once the workers are gone."""
+        if self.frozen:
+            gc.unfreeze()
+            self.frozen = False
+
+    def meter(self, worker: int | None = None) -> Meter | None:
+        """Return what reads the counters of this process; None when nobody asked for them."""
+        if not self.metering:
+            return None
+        found = self.meters.get(self.split)
+        if found is None or found.pid != os.getpid():
+            found = self.meters[self.split] = self._new_meter(worker)
+        return found
+
+    def _new_meter(self, worker: int | None) -> Meter:
+        split, name = self.split, "main"
+        about: dict[str, Any] = {"role": "main"}
+        if worker is not None:
+            more = f".{self.loaders}" if self.loaders > 1 else ""
+            name = (f"w{worker}" if self.persistent else f"e{self.epoch}w{worker}") + more
+            about = {
+                "role": "worker", "number": worker, "born": self.epoch,
+                "persistent": self.persistent,
+            }  # fmt: skip
+
+        def write(part: dict[str, Any]) -> None:
+            self.scratch.write(obs={"splits": {split: {"processes": {name: part}}}})
+
+        return Meter(write, about, None if worker is not None else self.segments)
 
     def fail(self, failure: dict[str, Any], error: BaseException) -> None:
         """Write a failure of the current split, once for each exception."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dlcheck.observers.held import held
+from dlcheck.observers.held import assigned, held, without
 
 
 class Store:
@@ -28,7 +28,8 @@ class Store:
 
 def values(expression: str, self: Any) -> dict[str, Any]:
     i = 1
-    found = dict(held(ast.parse(expression, mode="eval").body, sys._getframe()))
+    body = ast.parse(expression, mode="eval").body
+    found = {path: value for path, value, _ in held(body, sys._getframe())}
     assert (i, id(self)) == (1, id(self))
     return found
 
@@ -72,3 +73,16 @@ def test_nothing_that_runs_code_or_fails_is_read(expression):
     self = Store([1])
     assert values(expression, self) == {}
     assert self.calls == 0
+
+
+def test_what_a_statement_stores_as_attributes_is_found() -> None:
+    self = Store([1])
+    self.mean = 3
+    stored = assigned(ast.parse("self.items, other = self.mean = f()").body[0], sys._getframe())
+    assert stored == {"self.items": [1], "self.mean": 3}
+    assert assigned(ast.parse("x = self.items").body[0], sys._getframe()) == {}
+
+
+def test_names_of_stored_attributes_are_left_out_with_what_they_hold() -> None:
+    found = {"self.items": 1, "self.items.0": 2, "self.other": 3, "x": 4}
+    assert without(found, {"self.items": None}) == {"self.other": 3, "x": 4}

@@ -32,6 +32,7 @@ exec(
     compile(
         """
 class Array:
+    shape = ()
     def __init__(self, *shape, dtype="uint8", low=0, high=255):
         self.shape, self.dtype, self.low, self.high = shape, dtype, low, high
     def transpose(self, *axes):
@@ -901,3 +902,23 @@ def test_code_without_source_is_followed_by_its_bytecode() -> None:
     traced = Tracer(describe, lambda file: "nowhere" in file).run(space["sample"])
     assert table(traced)[-1] == ("c", "sample", (1, 2), (2, 1))
     assert [s.fields for s in traced.steps] == [("",), (), ("",)]
+
+
+class Prepared:
+    """Keeps what it made at first, as attributes."""
+
+    def __init__(self) -> None:
+        rows = [Array(2, 3), Array(2, 3)]
+        self.rows = [scaled(row, 1 / 255) for row in rows]
+        self.all = scaled(Array(8, 3), 1 / 255)
+
+    def draw(self, index: int) -> Any:
+        return flipped(self.rows[index]), flipped(self.all)
+
+
+def test_what_a_constructor_stored_is_on_the_way_of_what_is_read_later() -> None:
+    traced = trace(lambda: Prepared().draw(1))
+    for field, text in (("0", "self.rows = [scaled"), ("1", "self.all = scaled")):
+        steps = [step for step in traced.steps if field in step.fields]
+        assert any(step.text.startswith(text) for step in steps), field
+        assert all(step.function in ("__init__", "draw") for step in steps)

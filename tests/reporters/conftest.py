@@ -5,11 +5,82 @@ from typing import Any
 import pytest
 
 from dlcheck.findings import ERROR, NOTE, WARNING, Finding, Report, RuleState, Where
-from dlcheck.observation import Failure, Field, Frame, Loader, Observation, Split, Tally
+from dlcheck.observation import (
+    Budget,
+    Device,
+    Failure,
+    Field,
+    Frame,
+    Loader,
+    Observation,
+    Reading,
+    Split,
+    Tally,
+)
 
 SOURCE = (
     "import cv2\n\n\ndef read(path, size):\n\timage = cv2.imread(path)\n    return cut(image)\n"
 )
+
+# Text as users' files, labels and exceptions may hold it: each acts in one format or another.
+HOSTILE = {
+    "ansi": "\x1b[31mred\x1b]0;title\x07",
+    "control": "nul\x00bell\x07back\x08\x7f\x9b31m",
+    "newlines": "a\r\nb\u2028c\u2029d\x85e\x0bf",
+    "bidi": "\u202egnp.exe\u2066x",
+    "surrogate": "\udc80\ud800",
+    "noncharacter": "\ufffe\uffff\U0001ffff",
+    "rich": "[bold red]x[/] [link=http://e.example]y[/link] :smile:",
+    "xml": "]]></failure><x a='1' b=\"2\">&amp;&bad;<![CDATA[<?pi?>-->",
+    "html": "<script>alert(1)</script><img src=x onerror=alert(1)><!-- </details>",
+    "markdown": "# h\n- [x](http://e.example) ![i](http://e.example/i.png) **b** ~~s~~ $x$",
+    "fence": "```\n~~~~\n````` `` ` end",
+    "table": "a | b \\| c",
+    "mention": "@octocat user@e.example #12 o/r#3 GH-4 https://e.example www.e.example",
+    "workflow": "x\n::set-output name=a::b\n  ::error file=e::owned\n##[add-path]/e %0A::stop",
+    "placeholder": "{0} {{1}} {x} [link](0) [a](file:///etc/passwd)",
+    "path": "C:\\a\\b: 100%, x=1, \"q\" 'q' /../..",
+}
+HOSTILE["everything"] = " / ".join(HOSTILE.values())
+
+
+@pytest.fixture(params=HOSTILE.values(), ids=HOSTILE)
+def hostile(request) -> str:
+    """One text that means to act, and then all of them in one."""
+    return request.param
+
+
+@pytest.fixture
+def hostile_report(hostile) -> Report:
+    """A report that holds the text wherever a user's may stand."""
+    where = Where(hostile, hostile, hostile, hostile, hostile, 1, hostile, 0, hostile)
+    block = f"first\n{hostile}\nlast"
+    evidence = {hostile: hostile, "list": [hostile, {hostile: hostile}], "block": block}
+    findings = tuple(
+        Finding(hostile, where, evidence, level, fix=hostile, code=f"DLC90{n}", rule=hostile)
+        for n, level in enumerate((ERROR, WARNING, NOTE))
+    )
+    frame = Frame(hostile, 1, hostile, hostile, user=True)
+    failure = Failure("sample", hostile, hostile, (frame,), at=(hostile,))
+    fields = {hostile: Field(types={hostile: Tally(1)}, dtypes={hostile: Tally(1)})}
+    split = Split(
+        loader=Loader(cls=hostile, file=hostile, line=1, notes=(hostile,)),
+        samples=1, batches=1, epochs=1, fields=fields, batch_fields=fields,
+        failures={failure.key: failure},
+        device=Device(
+            hostile, hostile, hostile, readings=(Reading(0, 0, 1, 2, 3, 4),), missing=(hostile,)
+        ),
+        budget=Budget(hostile, hostile, hostile, peak=9, parameters=9, assumed=(hostile,)),
+    )  # fmt: skip
+    settings = {"baseline": {"known": 1, "file": hostile}}
+    observation = Observation(
+        {hostile: split}, {failure.key: failure}, {hostile: hostile}, settings, cut=hostile
+    )
+    states = tuple(
+        RuleState(f"{hostile}{state}", state, hostile)
+        for state in ("ran", "not-applicable", "unobserved")
+    )
+    return Report(hostile, hostile, "fail", findings, states, observation)
 
 
 def field(dtype: str, shapes: dict[str, int], **more: Any) -> Field:

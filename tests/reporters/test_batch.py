@@ -42,13 +42,14 @@ def test_a_batch_that_is_one_tensor_has_a_name():
 
 
 def test_samples_stand_in_when_no_batch_was_made():
-    assert batch.rows(Split(fields={"image": shapes("3x4")})) == [("image", "3x4", "Tensor", "")]
+    split = Split(fields={"image": shapes("3x4")}, kinds={"image": "mask"})
+    assert batch.rows(split) == [("image", "mask", "3x4", "Tensor", "")]
 
 
 def test_range_is_that_of_the_samples_and_names_bad_values():
     sample = Field(types={"Tensor": Tally(4)}, low=0.0, high=255.0, nonfinite=Tally(2))
     split = Split(fields={"x": sample}, batch_fields={"x": shapes("4")})
-    assert batch.rows(split)[0][3] == "0 to 255 (NaN or inf in 2)"
+    assert batch.rows(split)[0][4] == "0 to 255 (NaN or inf in 2)"
 
 
 @pytest.mark.parametrize(
@@ -62,4 +63,4 @@ def test_range_is_that_of_the_samples_and_names_bad_values():
 )
 def test_range_is_short(low, high, shown):
     split = Split(batch_fields={"x": Field(types={"float": Tally(1)}, low=low, high=high)})
-    assert batch.rows(split)[0][3] == shown
+    assert batch.rows(split)[0][4] == shown

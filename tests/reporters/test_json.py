@@ -3,11 +3,14 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import re
 from pathlib import PurePosixPath
+
+import pytest
 
 from dlcheck.findings import ERROR, Finding, Report
 from dlcheck.observation import Field, Observation, Split
-from dlcheck.reporters.json import render
+from dlcheck.reporters.json import read, render
 
 
 def with_evidence(evidence) -> Report:
@@ -96,3 +99,56 @@ def test_any_object_is_written():
     assert evidence_of({"b", "a"}) == ["a", "b"]
     assert evidence_of((1, True, None)) == [1, True, None]
     assert evidence_of(PurePosixPath("a/b")) == "a/b"
+
+
+def test_a_report_comes_back(report):
+    back = read(render(report))
+    assert render(back) == render(report)
+    assert back.observation == report.observation
+    assert back.findings[0].where == report.findings[0].where
+
+
+def test_a_hostile_report_comes_back(hostile_report):
+    assert render(read(render(hostile_report))) == render(hostile_report)
+
+
+def test_numbers_that_json_lacks_come_back_as_numbers():
+    field = Field(low=-math.inf, high=math.inf)
+    observation = Observation(splits={"": Split(fields={"x": field})})
+    report = Report("shapes", "t", "pass", (), (), observation)
+    assert read(render(report)).observation == observation
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "is no JSON"),
+        ("{", "is no JSON"),
+        ("[" * 100_000, "is no JSON"),
+        ("[]", "is no report of dlcheck"),
+        ("{}", "is no report of dlcheck"),
+        ('{"schema": "dlcheck/2"}', "has the schema 'dlcheck/2'"),
+        ('{"schema": "dlcheck/1"}', "is no whole report: KeyError: 'command'"),
+    ],
+)
+def test_what_is_no_report_is_refused(text, words):
+    with pytest.raises(ValueError, match=re.escape(words)):
+        read(text)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("findings", [{}]),
+        ("findings", [1]),
+        ("findings", None),
+        ("rules", ["ran"]),
+        ("observation", {"from_tomorrow": 1}),
+        ("observation", {"splits": []}),
+        ("observation", None),
+    ],
+)
+def test_a_damaged_report_is_refused(report, key, value):
+    data = json.loads(render(report)) | {key: value}
+    with pytest.raises(ValueError, match="is no whole report"):
+        read(json.dumps(data))

@@ -29,7 +29,7 @@ def test_the_report_at_80_columns(report):
     assert start[0] == "dlcheck shapes configs/dlcheck.yaml: fail"
     assert start[1].startswith("  train: 240 of 1,281,167 samples (40 spread over the dataset), 8")
     assert start[3] == "  note: a live iterator was dropped"
-    assert table[0].split() == ["field", "shape", "dtype", "range"]
+    assert table[0].split() == ["field", "kind", "shape", "dtype", "range"]
     assert table[2].split("  ")[0::1][0] == "image"
     assert "16-32 x 3 x 48-64 x 64" in table[2]
     assert table[2].endswith("-2.118 to 2.64")

@@ -14,7 +14,7 @@ from dlcheck.findings import EVERY_OTHER, REGISTRY, Rule
 EXAMPLES = Path(dlcheck.__file__).parent / "examples"
 RULES = [pytest.param(one, id=one.slug) for one in REGISTRY.values()]
 FAMILIES = {
-    "0": {"run"},
+    "0": {"ignores", "run"},
     "1": {"contract", "pairs", "reading", "shapes"},
     "2": {"colour", "layout", "strides"},
     "3": {

@@ -165,6 +165,18 @@ def test_subclasses_answer_plainly_in_the_context() -> None:
         tensor.sum()
 
 
+def test_records_of_storages_that_are_gone_can_be_dropped() -> None:
+    from torch.multiprocessing.reductions import StorageWeakRef, shared_cache
+
+    storage = torch.zeros(3).untyped_storage()
+    shared_cache["gone"] = StorageWeakRef(storage)
+    torch_private.forget_dead_storages()
+    assert "gone" in shared_cache
+    del storage
+    torch_private.forget_dead_storages()
+    assert "gone" not in shared_cache
+
+
 def test_a_torch_without_the_context_is_no_crash(monkeypatch: Any) -> None:
     monkeypatch.setitem(sys.modules, "torch", object())
     with torch_private.plain_tensors():

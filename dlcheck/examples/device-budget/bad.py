@@ -1,0 +1,26 @@
+"""The batch was chosen for a large card; the job runs on one of 1 GiB."""
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+model = {"_target_": "bad.Net"}
+loss = {"_target_": "torch.nn.CrossEntropyLoss"}
+optimizer = {"_target_": "torch.optim.AdamW", "lr": 0.001}
+machine = {"device": "1GiB"}
+
+
+class Net(nn.Sequential):
+    def __init__(self):
+        super().__init__(
+            nn.Conv2d(3, 64, 3, padding=1), nn.BatchNorm2d(64), nn.ReLU(),
+            nn.Conv2d(64, 64, 3, padding=1), nn.BatchNorm2d(64), nn.ReLU(),
+            nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 4),
+        )
+
+
+def make_loader():
+    generator = torch.Generator().manual_seed(0)
+    images = torch.rand(128, 3, 96, 96, generator=generator)
+    labels = torch.arange(128) % 4
+    return DataLoader(TensorDataset(images, labels), batch_size=64, shuffle=True)  # expect: device-budget

@@ -1,0 +1,97 @@
+"""Lines of the user's source that store into a name, or read it."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import linecache
+from collections.abc import Iterator
+from functools import lru_cache
+
+ADDS = {
+    "append", "appendleft", "extend", "extendleft", "add", "update", "insert", "setdefault", "put",
+    "put_nowait", "push", "write", "register", "subscribe",
+}  # fmt: skip
+MOST_LINES = 20_000
+Functions = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@lru_cache(maxsize=64)
+def _tree(file: str) -> ast.Module | None:
+    lines = linecache.getlines(file)
+    with contextlib.suppress(SyntaxError, ValueError):
+        return ast.parse("".join(lines)) if len(lines) <= MOST_LINES else None
+    return None
+
+
+def stores(file: str, name: str) -> list[tuple[int, str]]:
+    """List (line, function) where something is put into `name`, those in `__init__` last."""
+    tree = _tree(file)
+    found = [] if tree is None else list(_in(tree, "", name))
+    return sorted(set(found), key=lambda one: (one[1].endswith("__init__") or not one[1], one[0]))
+
+
+def _in(node: ast.AST, function: str, name: str) -> Iterator[tuple[int, str]]:
+    for child in ast.iter_child_nodes(node):
+        inner = function
+        if isinstance(child, Functions | ast.ClassDef):
+            inner = f"{function}.{child.name}".lstrip(".")
+        elif _stores(child, name):
+            yield child.lineno, function  # type: ignore[attr-defined]
+        yield from _in(child, inner, name)
+
+
+def _stores(node: ast.AST, name: str) -> bool:
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        return node.func.attr in ADDS and _leads_to(node.func.value, name)
+    if isinstance(node, ast.AugAssign):
+        return _leads_to(node.target, name)
+    if isinstance(node, ast.Assign):
+        for target in node.targets:
+            if isinstance(target, ast.Subscript) and _leads_to(target.value, name):
+                return True
+            if _is(target, name):
+                return any(_is(one, name) for one in ast.walk(node.value))
+    return False
+
+
+def _leads_to(node: ast.AST, name: str) -> bool:
+    while isinstance(node, ast.Subscript):
+        node = node.value
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        return _leads_to(node.func.value, name)
+    return _is(node, name)
+
+
+def _is(node: ast.AST, name: str) -> bool:
+    if isinstance(node, ast.Attribute):
+        return node.attr == name
+    return isinstance(node, ast.Name) and node.id == name
+
+
+def assigned(file: str, name: str, first: int = 0, last: int = 1 << 30) -> list[tuple[int, bool]]:
+    """List lines that assign to `name` or `x.name`, and whether it is given `self`."""
+    tree = _tree(file)
+    found = []
+    for node in ast.walk(tree) if tree is not None else ():
+        if isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign | ast.NamedExpr):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            if first <= node.lineno <= last and any(_is(t, name) for t in targets):
+                value = node.value
+                found.append((node.lineno, isinstance(value, ast.Name) and value.id == "self"))
+        elif isinstance(node, ast.ExceptHandler) and node.name == name:
+            if first <= node.lineno <= last:
+                found.append((node.lineno, False))
+    return sorted(found)
+
+
+def reads(file: str, name: str) -> list[int]:
+    """List the lines that read `x.name` or the global `name`."""
+    tree = _tree(file)
+    return sorted({
+        node.lineno
+        for node in (ast.walk(tree) if tree is not None else ())
+        if isinstance(node, ast.Attribute | ast.Name)
+        and isinstance(node.ctx, ast.Load)
+        and _is(node, name)
+    })

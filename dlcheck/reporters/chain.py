@@ -1,0 +1,402 @@
+"""A split's pipeline as a chain of stages, from the file to the training step, for a picture."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from dlcheck.findings import NOTE, Finding
+from dlcheck.observation import Field, Journey, Loader, ModelRun, Split, State, Step, shape_text
+from dlcheck.observation.pictures import OF_BATCH, Picture, picture_key
+from dlcheck.observation.steps import Steps, Trial
+from dlcheck.reporters import batch, counted
+
+MOST_FIELDS = 3
+MOST_WAYS = 4
+MOST_STAGES = 24
+MOST_NAMED = 3
+MOST_DETAIL = 300
+BROADEST_NUMBER = 1e15
+PHASES = {"collate": "batch", "batch": "batch", "iter": "batch", "model": "model", "step": "model"}
+
+
+@dataclass(frozen=True)
+class Blame:
+    """A finding that speaks of a stage: its number in the report, rule and severity."""
+
+    number: int
+    rule: str
+    severity: str
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One box of the chain. `kind` is file, sample, stage, raised, batch, model, refused or gap.
+
+    `looks` is (shape, dtype, layout, range) and `changed` tells which of them this stage changed.
+    `share` is its part in the time of the whole way.
+    """
+
+    kind: str
+    title: str
+    looks: tuple[str, str, str, str] = ("", "", "", "")
+    changed: tuple[bool, bool, bool, bool] = (False, False, False, False)
+    detail: str = ""
+    place: str = ""
+    code: str = ""
+    file: str = ""
+    line: int = 0
+    seconds: float = 0.0
+    share: float = 0.0
+    picture: Picture | None = None
+    blames: tuple[Blame, ...] = ()
+
+
+@dataclass(frozen=True)
+class Chain:
+    """The way of one field of one sample."""
+
+    title: str
+    stages: tuple[Stage, ...]
+    note: str = ""
+
+    @property
+    def blames(self) -> set[int]:
+        """The numbers of the findings that one of its stages bears."""
+        return {blame.number for stage in self.stages for blame in stage.blames}
+
+
+def chains(name: str, split: Split, findings: Sequence[Finding]) -> list[Chain]:
+    """Draw a usual sample of a split, and those that findings speak of."""
+    numbered = [
+        (number, one) for number, one in enumerate(findings, 1) if one.where.split in (None, name)
+    ]
+    found: list[Chain] = []
+    for journey in _chosen(split, numbered):
+        first = not found
+        for field in _fields(journey):
+            stages = _stages(split, journey, field)
+            blamed = _blamed(stages, field, numbered, split, journey.returned)
+            chain = Chain(_title(journey, field), blamed, journey.note)
+            broad = first and len(journey.fields[field].shape or ()) > 1 if field else first
+            if not found or broad or chain.blames or journey.failure is not None:
+                found.append(chain)
+    if not found and (split.loader or split.fields):
+        for field in _largest(split) or [""]:
+            stages = [*_unseen(split, field), *_ending(split, field)]
+            title = "one sample" + (f", {field}" if field else "")
+            found.append(Chain(title, _blamed(stages, field, numbered, split)))
+    return found
+
+
+def _title(journey: Journey, field: str) -> str:
+    if journey.failure is not None:
+        return f"sample {journey.sample}, which could not be made"
+    return f"sample {journey.sample}" + (f", {field}" if field else "")
+
+
+def _chosen(split: Split, numbered: Sequence[tuple[int, Finding]]) -> list[Journey]:
+    """Choose a usual sample first, then those that failed or that findings name."""
+    drawn = {k: j for k, j in split.journeys.items() if k != OF_BATCH and (j.steps or j.failure)}
+    usual = [j for j in drawn.values() if j.failure is None and j.reproduced is not False]
+    usual.sort(key=lambda j: not _pictured(split, j))
+    accused = [str(finding.where.sample) for _, finding in numbered]
+    named = [drawn[key] for key in dict.fromkeys(accused) if key in drawn]
+    failed = [j for j in drawn.values() if j.failure is not None]
+    chosen = {str(journey.sample): journey for journey in [*usual[:1], *named, *failed]}
+    return list(chosen.values())[:MOST_WAYS]
+
+
+def _pictured(split: Split, journey: Journey) -> bool:
+    return any(picture_key(journey.sample, n) in split.pictures for n in range(len(journey.steps)))
+
+
+def _fields(journey: Journey) -> list[str]:
+    """Choose the largest arrays that steps led to; a failed way has no fields."""
+    if journey.failure is not None:
+        return [""]
+    led_to = {field for step in journey.steps for field in step.fields}
+    arrays = {f: s for f, s in journey.fields.items() if s.shape and f in led_to}
+    return sorted(arrays, key=lambda field: -_elements(arrays[field].shape or ()))[:MOST_FIELDS]
+
+
+def _largest(split: Split) -> list[str]:
+    """Choose, where nothing was traced, the fields whose arrays have the most axes."""
+    arrays = {
+        f: max(s.count("x") for s in one.shapes) for f, one in split.fields.items() if one.shapes
+    }
+    ranked = sorted((f for f in arrays if arrays[f]), key=lambda field: -arrays[field])
+    return ranked[:MOST_FIELDS]
+
+
+def _elements(shape: Sequence[int]) -> int:
+    total = 1
+    for size in shape:
+        total *= size
+    return total
+
+
+def _stages(split: Split, journey: Journey, field: str) -> list[Stage]:
+    failed = journey.failure is not None
+    steps = [
+        (number, step)
+        for number, step in enumerate(journey.steps)
+        if failed or field in step.fields
+    ]
+    total = sum(step.seconds for _, step in steps) or 1.0
+    made = [_stage(split, journey, number, step, total) for number, step in steps]
+    kept = _shortened(made)
+    start = [*_files(journey, [step for _, step in steps])]
+    first = steps[0][1].before if steps else None
+    if first is not None and not start:
+        start = [Stage("sample", "start", looks=_looks(first))]
+    return [*start, *kept, *([_raised(journey)] if failed else _ending(split, field))]
+
+
+def _files(journey: Journey, steps: Sequence[Step]) -> Iterator[Stage]:
+    """Yield the file that the field was read from: the one opened on a line of its way."""
+    lines = {(step.file, step.line) for step in steps}
+    own = [one for one in journey.opened if (one.file, one.line) in lines] or journey.opened
+    for one in own[:1]:
+        shape = "" if one.shape is None else shape_text(one.shape)
+        words = [one.mode and f"the file holds {one.mode}", one.order and f"read as {one.order}"]
+        place = "" if not one.file else f"{_base(one.file)}:{one.line}"
+        left = len(journey.opened) - 1
+        more = f"and {left} more file{'' if left == 1 else 's'}" if left else ""
+        yield Stage(
+            "file", _base(one.path), (shape, "", "", ""),
+            detail=", ".join(filter(None, [f"by {one.by}", *words, more])), place=place,
+            code=one.path, file=one.file or "", line=one.line or 0,
+        )  # fmt: skip
+
+
+def _stage(split: Split, journey: Journey, number: int, step: Step, total: float) -> Stage:
+    looks = _looks(step.after)
+    before = looks if step.before is None else _looks(step.before)
+    changed = tuple(a != b for a, b in zip(before, looks, strict=True))
+    return Stage(
+        "stage", step.stage or step.text.strip(), looks, (*changed,),  # type: ignore[arg-type]
+        detail=step.parameters, place=f"{_base(step.file)}:{step.line}",
+        code=step.text.strip(), file=step.file, line=step.line, seconds=step.seconds,
+        share=step.seconds / total, picture=split.pictures.get(picture_key(journey.sample, number)),
+    )  # fmt: skip
+
+
+def _shortened(stages: list[Stage]) -> list[Stage]:
+    """Leave the middle of a long way out."""
+    if len(stages) <= MOST_STAGES:
+        return stages
+    half = MOST_STAGES // 2
+    left = len(stages) - 2 * half
+    return [*stages[:half], Stage("gap", f"{left} more stages"), *stages[-half:]]
+
+
+def _raised(journey: Journey) -> Stage:
+    failure = journey.failure
+    assert failure is not None  # noqa: S101 - only called for one
+    frame = failure.user_frame
+    return Stage(
+        "raised", f"{journey.failed_stage or 'the code'} raised",
+        _looks(journey.failed_state) if journey.failed_state else ("", "", "", ""),
+        detail=f"{failure.exception}: {failure.message}"[:MOST_DETAIL],
+        place=f"{_base(frame.file)}:{frame.line}" if frame else "",
+        code=frame.text.strip() if frame else "",
+        file=frame.file if frame else "", line=frame.line if frame else 0,
+    )  # fmt: skip
+
+
+def _unseen(split: Split, field: str) -> Iterator[Stage]:
+    """Yield what is known of a sample whose way was not traced."""
+    loader = split.loader
+    if loader is not None and loader.dataset:
+        place = f"{_base(loader.dataset_file)}:{loader.dataset_line}" if loader.dataset_file else ""
+        length = "a stream" if loader.kind == "iterable" else ""
+        if loader.dataset_length is not None:
+            length = f"{loader.dataset_length:,} samples"
+        yield Stage("file", _last(loader.dataset), detail=length, place=place)
+    known = split.fields.get(field)
+    if known is not None:
+        yield Stage("sample", "the sample", _seen(known), detail="its stages were not traced")
+
+
+def _ending(split: Split, field: str) -> Iterator[Stage]:
+    """Yield the batch and what takes it."""
+    if split.loader is not None:
+        yield _batch(split, split.loader, field)
+    yield _taker(split)
+
+
+def _batch(split: Split, loader: Loader, field: str) -> Stage:
+    known = split.batch_fields.get(field)
+    seen = split.fields.get(field)
+    looks = ("", "", "", "") if known is None else _seen(known)
+    if not looks[3] and known is not None and seen is not None:
+        looks = (*looks[:3], _seen(seen)[3])
+    words = [f"batch size {loader.batch_size}"] if loader.batch_size else []
+    words += [f"{loader.num_workers} workers" if loader.num_workers else "no workers"]
+    words += [] if split.batches else ["no batch was made"]
+    title = _last(loader.collate or "") or _last(loader.cls) or "the loader"
+    place = f"{_base(loader.file)}:{loader.line}" if loader.file else ""
+    return Stage(
+        "batch", title, looks, (True, False, False, False), ", ".join(words), place,
+        file=loader.file or "", line=loader.line or 0,
+        picture=split.pictures.get(picture_key(OF_BATCH, 0)),
+    )  # fmt: skip
+
+
+def _taker(split: Split) -> Stage:
+    """Say what the batch goes to: the model, the step, or what the config does not say."""
+    step, model = split.given.get("step"), split.given.get("model")
+    named = _named(step or model)
+    refusals = [one for one in split.trials if one.failure or one.wanted]
+    if refusals:
+        return _refused(refusals[0], named, split)
+    if split.model_run is not None and not step:
+        return _model(split.model_run, named)
+    if step or model:
+        return Stage("model", named or "training step", detail=_done(split.steps))
+    return Stage("model", "training step", detail="the config names no model and no step")
+
+
+def _refused(trial: Trial, named: str, split: Split) -> Stage:
+    failure = split.failures.get(trial.failure)
+    words = _quarrel(trial.layer or trial.loss, trial) or (failure.message if failure else "")
+    shape = shape_text(trial.shape) if trial.shape else ""
+    title = named or "training step"
+    return Stage("refused", title, (shape, trial.dtype, "", ""), detail=words[:MOST_DETAIL])
+
+
+def _quarrel(who: str, one: ModelRun | Trial) -> str:
+    """Say who refused what: `conv1 (Conv2d) wants 3 channels, got 1`."""
+    layer = f"{who or 'the model'} ({one.kind})" if one.kind else who
+    return f"{layer} wants {one.wanted} {one.about}, got {one.got}" if one.wanted else layer
+
+
+def _done(steps: Steps | None) -> str:
+    """Say what the user's step did."""
+    if steps is None or not steps.calls:
+        return "not run on a batch"
+    calls = f"called {counted.count(steps.calls, 'time')}"
+    backwards = counted.count(steps.backwards, "backward pass")
+    return f"{calls}, {backwards}, {counted.count(steps.updates, 'update')}"
+
+
+def _lines(steps: Steps | None) -> set[tuple[str, int]]:
+    """Return the lines of the user's step that were seen at work."""
+    if steps is None:
+        return set()
+    ends = [end for one in steps.optimizers.values() for end in (one.stepped, one.backward) if end]
+    return {(line.file, line.line) for line in (*steps.lines, *ends)}
+
+
+def _model(run: ModelRun, named: str) -> Stage:
+    refused = run.failure is not None or bool(run.wanted and run.got)
+    words = run.reason or ("" if refused else "takes the batch")
+    if refused:
+        words = _quarrel(run.layer, run) or (run.failure.message if run.failure else "")
+    shape = shape_text(run.shape) if run.shape else ""
+    looks = (shape, run.dtype, "", "")
+    return Stage(
+        "refused" if refused else "model", named or "model", looks, detail=words[:MOST_DETAIL]
+    )
+
+
+def _named(given: object) -> str:
+    """Name what a config builds or calls, in its last words."""
+    if isinstance(given, dict):
+        given = given.get("_target_") or given.get("class_path") or ""
+    return _last(str(given)) if given else ""
+
+
+def _blamed(
+    stages: Sequence[Stage],
+    field: str,
+    numbered: Sequence[tuple[int, Finding]],
+    split: Split,
+    returned: tuple[object, ...] = (),
+) -> tuple[Stage, ...]:
+    """Mark the stages that findings speak of."""
+    marks: dict[int, list[Blame]] = {}
+    for number, finding in numbered:
+        if finding.where.field not in (None, "", field) and field:
+            continue
+        at = _guilty(stages, finding, split, returned)
+        if at is not None:
+            severity = NOTE if finding.severity is None else finding.severity
+            blame = Blame(number, finding.rule or finding.code, severity.label)
+            marks.setdefault(at, []).append(blame)
+    return tuple(
+        dataclasses.replace(stage, blames=tuple(marks.get(number, ())))
+        for number, stage in enumerate(stages)
+    )
+
+
+def _guilty(
+    stages: Sequence[Stage], finding: Finding, split: Split, returned: tuple[object, ...]
+) -> int | None:
+    """Find the stage that a finding speaks of: by its line and name, else by what failed."""
+    where = finding.where
+    at_line = [
+        number
+        for number, stage in enumerate(stages)
+        if where.file and (stage.file, stage.line) == (where.file, where.line)
+    ]
+    named = [n for n in at_line or range(len(stages)) if _is_named(stages[n], where.stage)]
+    if named:
+        return named[-1]
+    if at_line:
+        return at_line[-1]
+    if where.file and (where.file, where.line) == returned:
+        return _finished(stages)
+    failures = {key: one for key, one in split.failures.items() if key in finding.explains}
+    kinds = {PHASES.get(failure.phase, "") for failure in failures.values()}
+    if (where.file, where.line) in _lines(split.steps):
+        kinds.add("model")
+    kinds |= {"refused"} if "model" in kinds or "model_error" in finding.evidence else set()
+    return next((n for n, stage in enumerate(stages) if stage.kind in kinds), None)
+
+
+def _finished(stages: Sequence[Stage]) -> int | None:
+    """Find the stage that made what the sample holds."""
+    return next((n for n in reversed(range(len(stages))) if stages[n].kind == "stage"), None)
+
+
+def _is_named(stage: Stage, words: str | None) -> bool:
+    return bool(words) and stage.kind == "stage" and stage.title in str(words)
+
+
+def _looks(state: State) -> tuple[str, str, str, str]:
+    shape = "" if state.shape is None else shape_text(state.shape)
+    return shape, state.dtype or state.type, state.layout, _range(state)
+
+
+def _range(state: State) -> str:
+    if state.low is None or state.high is None:
+        return "NaN or inf" if state.nonfinite else ""
+    words = _span(state.low, state.high)
+    return f"{words}, NaN or inf" if state.nonfinite else words
+
+
+def _seen(field: Field) -> tuple[str, str, str, str]:
+    dtypes = " or ".join(sorted(field.dtypes or field.types)[:MOST_NAMED])
+    known = field.low is not None and field.high is not None
+    span = _span(field.low or 0.0, field.high or 0.0) if known else ""
+    return batch.shape(field), dtypes, "", span
+
+
+def _span(low: float, high: float) -> str:
+    return _number(low) if low == high else f"{_number(low)} to {_number(high)}"
+
+
+def _number(value: float) -> str:
+    whole = abs(value) < BROADEST_NUMBER and value == int(value)
+    return f"{value:.0f}" if whole else f"{value:.3g}"
+
+
+def _base(path: str) -> str:
+    return path.replace("\\", "/").rpartition("/")[2]
+
+
+def _last(dotted: str) -> str:
+    return dotted.replace(":", ".").rpartition(".")[2]

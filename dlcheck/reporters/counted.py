@@ -1,0 +1,32 @@
+"""How much was read, in words."""
+
+from __future__ import annotations
+
+from dlcheck.observation import Split
+
+_PLURALS = {"batch": "batches", "backward pass": "backward passes"}
+TWO_MINUTES = 100
+
+
+def seen(split: Split) -> str:
+    """Say how much was read: `240 of 240 samples, 8 batches, 2 epochs in 1.3 s`."""
+    of = "" if split.of is None else f" of {split.of:,}"
+    # A second epoch draws the same samples again.
+    read = split.samples if split.of is None else min(split.samples, split.of)
+    samples = f"{read:,}{of} {'sample' if split.of == 1 else 'samples'}"
+    if not of:
+        samples = count(split.samples, "sample")
+    if split.spread:
+        samples += f" ({split.spread:,} spread over the dataset)"
+    parts = [samples, count(split.batches, "batch"), count(split.epochs, "epoch")]
+    return f"{', '.join(parts)} in {duration(split.seconds)}"
+
+
+def duration(seconds: float) -> str:
+    """Write seconds, or minutes where there are many."""
+    return f"{seconds:.1f} s" if seconds < TWO_MINUTES else f"{seconds / 60:.1f} min"
+
+
+def count(n: int, noun: str) -> str:
+    """Write a number with its noun."""
+    return f"{n:,} {noun if n == 1 else _PLURALS.get(noun, noun + 's')}"
