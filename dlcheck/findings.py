@@ -251,12 +251,19 @@ def _silenced(finding: Finding, found: list[Finding]) -> bool:
             continue
         if other.rule not in stronger and EVERY_OTHER not in stronger:
             continue
+        if finding.rule in REGISTRY[other.rule].yields_to and _weight(finding) > _weight(other):
+            continue
         if finding.explains:
             if finding.explains <= other.explains:
                 return True
         elif (finding.where.split, finding.where.field) == (other.where.split, other.where.field):
             return True
     return False
+
+
+def _weight(finding: Finding) -> tuple[Severity, str]:
+    """Order two rules that yield to each other: one of them must speak."""
+    return finding.severity or NOTE, finding.code
 
 
 def _order(finding: Finding) -> tuple[int, str, str, str, str]:

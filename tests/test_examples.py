@@ -37,6 +37,8 @@ def declared(path: Path) -> dict[str, Any]:
     """What the example says of itself for its config: `expect = {...}` at the top level."""
     found = {}
     for node in ast.parse(path.read_text("utf-8")).body:
+        if isinstance(node, ast.FunctionDef) and node.name == "step":
+            found["step"] = f"{path.stem}:step"
         name = node.targets[0] if isinstance(node, ast.Assign) else None
         if isinstance(name, ast.Name) and name.id in DECLARED:
             found[name.id] = ast.literal_eval(node.value)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 import dlcheck.rules  # noqa: F401 - fills the registry
-from dlcheck import config, freeze
+from dlcheck import cli, config, freeze, session
 from dlcheck.config import UserError
+from dlcheck.observation import Failure, Field, Loader, Observation, Split, Tally
+from dlcheck.session import Outcome
 
 CONFIG = """\
 # cats
@@ -117,3 +121,72 @@ def test_frozen_without_the_last_expect(tmp_path):
     loaded = config.load(str(path))
     assert "expect" not in freeze.unbound(loaded).splits[""]
     assert loaded.splits[""]["expect"] == {"image": {"shape": [1]}}
+
+
+PIPELINE = """\
+import torch
+from torch.utils.data import Dataset
+
+class Squares(Dataset):
+    def __init__(self, side=16, top=1.0):
+        self.side, self.top = side, top
+
+    def __len__(self):
+        return 24
+
+    def __getitem__(self, i):
+        generator = torch.Generator().manual_seed(i)
+        image = torch.rand(3, self.side, self.side, generator=generator) * self.top
+        return {"image": image, "label": i % 3}
+"""
+SQUARES = """\
+# squares
+dataset: {_target_: squares.Squares, side: 16, top: 1.0}
+loader: {batch_size: 4}
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("torch") is None, reason="needs torch")
+def test_the_gate_fails_when_the_pipeline_drifts_from_what_was_frozen(tmp_path, run_dlcheck):
+    (tmp_path / "squares.py").write_text(PIPELINE)
+    path = tmp_path / "dlcheck.yaml"
+    path.write_text(SQUARES)
+    done = run_dlcheck("freeze")
+    assert done.returncode == 0, done.stderr
+    assert path.read_text() == SQUARES + (
+        "expect:\n"
+        "  image: {shape: [3, 16, 16], dtype: float32, range: [0, 1]}\n"
+        "  label: {shape: [], dtype: int64, classes: 3}\n"
+    )
+    done = run_dlcheck("gate", ".", "dataset.side=20", "--epochs", "2", "--format", "json")
+    assert done.returncode == 1, done.stderr
+    (found,) = json.loads(done.stdout)["findings"]
+    assert (found["rule"], found["where"]["field"]) == ("contract-mismatch", "image")
+    evidence = found["evidence"]
+    assert (evidence["expected"], evidence["seen"]) == ("[3, 16, 16]", "[3, 20, 20]")
+
+
+def frozen(monkeypatch, folder: Path, seen: Observation) -> int:
+    """Freeze a recorded run."""
+    (folder / "dlcheck.yaml").write_text(SQUARES)
+    monkeypatch.setattr(session, "run", lambda _: Outcome(seen))
+    monkeypatch.chdir(folder)
+    return cli.main(["freeze"])
+
+
+def test_a_run_with_faults_is_not_frozen(tmp_path, monkeypatch, capsys):
+    failure = Failure("build", "ValueError", "no such folder")
+    seen = Observation(failures={failure.key: failure})
+    assert frozen(monkeypatch, tmp_path, seen) == 1
+    told = capsys.readouterr()
+    assert "nothing is frozen" in told.err
+    assert "pipeline-error" in told.out
+    assert (tmp_path / "dlcheck.yaml").read_text() == SQUARES
+
+
+def test_a_run_without_names_has_nothing_to_freeze(tmp_path, monkeypatch, capsys):
+    seen = Field({"Tensor": Tally(8)}, {"float32": Tally(8)}, {"3x16x16": Tally(8)})
+    split = Split(loader=Loader(kind="map"), samples=8, of=8, batches=2, fields={"": seen})
+    assert frozen(monkeypatch, tmp_path, Observation(splits={"": split})) == 1
+    assert "no field was seen that expect could name" in capsys.readouterr().err

@@ -144,6 +144,18 @@ AT_LINE = [
         "2: rules.ignore.bgr-order: found the text ''; wanted the reason",
     ),
     pytest.param(
+        DATASET + "rules: {ignore: {bgr-order: {until: 2030-12-31}}}\n",
+        "2: rules.ignore.bgr-order: no reason",
+    ),
+    pytest.param(
+        DATASET + "rules: {ignore: {bgr-order: {reason: x, until: 2030-02-31}}}\n",
+        "2: rules.ignore.bgr-order.until: found the text '2030-02-31'; wanted a day",
+    ),
+    pytest.param(
+        DATASET + "rules: {ignore: {bgr-order: {reason: x, till: 2030-12-31}}}\n",
+        "2: rules.ignore.bgr-order.till: unknown key; did you mean until?",
+    ),
+    pytest.param(
         DATASET + "rules: {severity: {bgr-order: warn}}\n",
         "2: rules.severity.bgr-order: found the text 'warn'; wanted error, warning or note; "
         "did you mean warning?",

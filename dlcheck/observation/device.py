@@ -15,7 +15,8 @@ class Reading:
 
     `allocated` is what live tensors take, `reserved` what torch's caching allocator keeps, `peak`
     the most that was allocated since the reading before, `driver` what the driver counts as used
-    on the whole device, by all processes. `batch` counts from the run's first.
+    on the whole device, by all processes. `batch` counts from the run's first; `stepped` tells
+    whether a step took it.
     """
 
     epoch: int
@@ -24,6 +25,7 @@ class Reading:
     reserved: int = 0
     peak: int = 0
     driver: int | None = None
+    stepped: bool = False
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,7 @@ class Device:
 
     `asked` is --device as given. `total` and `free` are the driver's figures before the first
     batch, `before` what it counted as used then by all processes. `moved` is the bytes of the
-    largest batch that was moved; `stepped` tells whether a step ran.
+    largest batch that was moved.
     """
 
     asked: str = ""
@@ -91,12 +93,16 @@ class Device:
     free: int | None = None
     before: int | None = None
     moved: int = 0
-    stepped: bool = False
     readings: tuple[Reading, ...] = ()
     allocations: dict[str, Allocation] = field(default_factory=dict)
     touches: dict[str, Touch] = field(default_factory=dict)
     missing: tuple[str, ...] = ()
     reason: str = ""
+
+    @property
+    def stepped(self) -> bool:
+        """Whether a step ran."""
+        return any(reading.stepped for reading in self.readings)
 
     def merge(self, other: Device) -> Device:
         """Join what was read at two times, or by two processes."""
@@ -111,7 +117,6 @@ class Device:
             free=self.free if self.free is not None else other.free,
             before=self.before if self.before is not None else other.before,
             moved=max(self.moved, other.moved),
-            stepped=self.stepped or other.stepped,
             readings=tuple(thinned(kept)),
             allocations=_largest({**self.allocations, **other.allocations}),
             touches={key: touches[key] for key in sorted(touches)[:MOST_TOUCHES]},

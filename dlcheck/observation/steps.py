@@ -111,7 +111,8 @@ class Trial:
 
     `batch` is which: first or last. Of a refusal `failure` is the key among the split's failures,
     `layer`, `kind`, `wanted`, `got` and `about` as in ModelRun, `loss` the loss that refused,
-    `field` the part of the batch that was refused.
+    `field` the part of the batch that was refused, `shape` and `dtype` as it came there, `other`
+    the shape of the prediction that a loss was given with it.
     """
 
     batch: str = "first"
@@ -125,5 +126,6 @@ class Trial:
     field: str | None = None
     shape: tuple[int, ...] = ()
     dtype: str = ""
+    other: tuple[int, ...] = ()
     meetings: tuple[Meeting, ...] = ()
     reason: str = ""

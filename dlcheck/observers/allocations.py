@@ -1,11 +1,13 @@
-"""Which lines allocate the memory that stays: Python's and numpy's by tracemalloc, torch's storages
-by a dispatch mode that remembers the user's line of each.
+"""Which lines allocate the memory that stays.
+
+Python's and numpy's by tracemalloc; torch's storages by a dispatch mode that remembers the line.
 """
 
 from __future__ import annotations
 
 import collections
 import contextlib
+import itertools
 import sys
 import tracemalloc
 from collections.abc import Iterator
@@ -26,12 +28,13 @@ class Allocations:
 
     def __init__(self) -> None:
         self.mode: Any = None
+        self.ledger: Ledger | None = None
         self.began = False
 
     def begin(self) -> None:
         """Start both trackers; what is alive already stays unknown."""
         with contextlib.suppress(Exception):
-            self.mode = _storages()
+            self.mode, self.ledger = storages()
             with self.mode:
                 # What a first operation imports in older versions is not the user's.
                 sys.modules["torch"].empty(1)
@@ -42,7 +45,7 @@ class Allocations:
     def end(self) -> None:
         if self.began:
             tracemalloc.stop()
-        self.mode = None
+        self.mode = self.ledger = None
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
@@ -62,10 +65,9 @@ class Allocations:
             if line is not None:
                 found[line][0] += trace.size
                 found[line][1] += 1
-        if self.mode is not None:
-            for line, size in self.mode.alive():
-                found[line][0] += size
-                found[line][1] += 1
+        for line, size in self.ledger.alive() if self.ledger is not None else ():
+            found[line][0] += size
+            found[line][1] += 1
         return {line: (size, count) for line, (size, count) in found.items()}
 
 
@@ -80,12 +82,12 @@ def user_line(frames: Any) -> Line | None:
 def kept(helds: list[Held]) -> list[tuple[Line, list[int], int]]:
     """List lines that hold more at each look: (line, bytes by window, blocks), most bytes first.
 
-    Of one window alone where nothing grew in all: a step that came once is no leak, but all there is.
+    Of one window alone where nothing grew in all of them: that came once, but is all there is.
     """
     rows = []
     for line in helds[-1]:
         sizes = [held.get(line, (0, 0))[0] for held in helds]
-        grew = [after - before for before, after in zip(sizes, sizes[1:], strict=False)]
+        grew = [after - before for before, after in itertools.pairwise(sizes)]
         blocks = helds[-1][line][1] - helds[0].get(line, (0, 0))[1]
         if sum(grew) >= LEAST:
             rows.append((line, grew, blocks))
@@ -93,61 +95,70 @@ def kept(helds: list[Held]) -> list[tuple[Line, list[int], int]]:
     return rows
 
 
-def _storages() -> Any:
-    """Make the dispatch mode, where torch has been imported."""
+class Ledger:
+    """Knows the storages that are alive by the user's line, without keeping them alive."""
+
+    def __init__(self, storage: Any) -> None:
+        self.storage = storage
+        self.known: dict[int, tuple[Any, Line, int]] = {}
+        self.since = 0
+
+    def note(self, value: Any) -> None:
+        """Note the storage of a tensor that an operation returned."""
+        if value.device.type != "cpu":
+            return
+        storage = value.untyped_storage()
+        size = storage.nbytes()
+        key = storage._cdata  # noqa: SLF001 - the identity of a storage
+        if size < LEAST or (key in self.known and not self._expired(self.known[key][0])):
+            return
+        frame = caller(sys._getframe(1))  # noqa: SLF001 - only frames tell the line
+        if frame is None or len(self.known) > MOST_STORAGES:
+            return
+        line = (frame.f_code.co_filename, frame.f_lineno)
+        self.known[key] = (storage._weak_ref(), line, size)  # noqa: SLF001 - as torch's reductions
+        self.since += 1
+        if self.since > SWEEP:
+            self.since = 0
+            self.alive()
+
+    def alive(self) -> list[tuple[Line, int]]:
+        """Forget the storages that are gone, and return the others."""
+        self.known = {k: v for k, v in self.known.items() if not self._expired(v[0])}
+        return [(line, size) for _, line, size in self.known.values()]
+
+    def _expired(self, weak: Any) -> bool:
+        gone: bool = self.storage._expired(weak)  # noqa: SLF001 - as torch's reductions
+        if gone:
+            self.storage._free_weak_ref(weak)  # noqa: SLF001
+        return gone
+
+
+def storages() -> tuple[Any, Ledger]:
+    """Make the dispatch mode that fills a ledger, where torch has been imported."""
     torch = sys.modules["torch"]
     from torch.utils._python_dispatch import TorchDispatchMode
 
-    class Storages(TorchDispatchMode):  # type: ignore[misc]
-        """Notes every storage that an operation returns, without keeping it alive."""
+    ledger = Ledger(torch.UntypedStorage)
 
+    class Storages(TorchDispatchMode):  # type: ignore[misc]
         @classmethod
         def _should_skip_dynamo(cls) -> bool:
             """Stay plain Python: torch would import its compiler for nothing."""
             return False
 
-        def __init__(self) -> None:
-            super().__init__()
-            self.known: dict[int, tuple[Any, Line, int]] = {}
-            self.since = 0
-
         def __torch_dispatch__(
-            self, func: Any, types: Any, args: Any = (), kwargs: Any = None  # noqa: ARG002
+            self,
+            func: Any,
+            types: Any,
+            args: Any = (),
+            kwargs: Any = None,
         ) -> Any:
             out = func(*args, **(kwargs or {}))
             with contextlib.suppress(Exception):
                 for one in out if isinstance(out, tuple | list) else (out,):
                     if isinstance(one, torch.Tensor):
-                        self._note(one)
+                        ledger.note(one)
             return out
 
-        def _note(self, tensor: Any) -> None:
-            if tensor.device.type != "cpu":
-                return
-            storage = tensor.untyped_storage()
-            size = storage.nbytes()
-            key = storage._cdata  # noqa: SLF001 - the identity of a storage
-            if size < LEAST or (key in self.known and not _expired(self.known[key][0])):
-                return
-            frame = caller(sys._getframe(1))  # noqa: SLF001 - only frames tell the line
-            if frame is None or len(self.known) > MOST_STORAGES:
-                return
-            line = (frame.f_code.co_filename, frame.f_lineno)
-            self.known[key] = (storage._weak_ref(), line, size)  # noqa: SLF001 - as torch's reductions
-            self.since += 1
-            if self.since > SWEEP:
-                self.since = 0
-                self.alive()
-
-        def alive(self) -> list[tuple[Line, int]]:
-            """Forget the storages that are gone, and return the others."""
-            self.known = {k: v for k, v in self.known.items() if not _expired(v[0])}
-            return [(line, size) for _, line, size in self.known.values()]
-
-    def _expired(weak: Any) -> bool:
-        gone: bool = torch.UntypedStorage._expired(weak)  # noqa: SLF001 - as torch's reductions
-        if gone:
-            torch.UntypedStorage._free_weak_ref(weak)  # noqa: SLF001
-        return gone
-
-    return Storages()
+    return Storages(), ledger

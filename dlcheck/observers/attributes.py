@@ -9,32 +9,47 @@ itself would un-share the pages it looks at.
 from __future__ import annotations
 
 import collections
-import contextlib
 import functools
 import gc
 import sys
 import threading
 import time
 import types
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from sys import getsizeof
 from typing import Any
 
+from dlcheck.observers.roots import (
+    Root,
+    dict_of,
+    inside,
+    is_opaque,
+    items_of,
+    referents,
+    thread_name,
+    vars_of,
+)
 from dlcheck.observers.sizes import SCALARS as SCALAR_TYPES
-from dlcheck.observers.sizes import Sizes, length_of
-from dlcheck.run.failures import is_user
+from dlcheck.observers.sizes import Sizes, is_a, length_of
 
 MOST_NAMED_ITEMS = 32
 DEEPEST = 10
 MOST_OBJECTS = 1_500_000
 MOST_OF_ONE = 300_000
 MOST_ITEMS = 10_000
-FIGURES = ("bytes", "objects", "used", "whole", "shared", "graphs", "handles", "threads", "children")
+FIGURES = (
+    "bytes",
+    "objects",
+    "used",
+    "whole",
+    "shared",
+    "graphs",
+    "handles",
+    "threads",
+    "children",
+)
 SECONDS = 3.0
 SCALARS = frozenset(SCALAR_TYPES)
-OPAQUE = (type, types.ModuleType, types.CodeType, types.BuiltinFunctionType)
-OURS, EXAMPLES = "dlcheck.", "dlcheck.examples."
 CONTAINERS = (dict, list, tuple, set, frozenset, collections.deque)
 CACHE = type(functools.lru_cache(print))
 
@@ -68,20 +83,7 @@ class Node:
     kind: str = ""
     key: Any = None
     holder: Any = None
-    trail: tuple[tuple[type, str], ...] = ()
-
-
-@dataclass
-class Root:
-    """Where a walk begins. `name` is how the user writes it, `self` for the dataset and its like."""
-
-    full: str
-    value: Any
-    owner: str
-    name: str = "self"
-    kind: str = ""
-    key: Any = None
-    holder: Any = None
+    trail: tuple[Any, ...] = ()
 
 
 @dataclass
@@ -150,8 +152,8 @@ class Walk:
         group = self.census.nodes.setdefault(
             f"threads {name}", Node(f"threads {name}", name, "thread", type=kind.__qualname__)
         )
+        group.length = (group.length or 0) + 1
         if id(thread) not in self.seen:
-            group.length = (group.length or 0) + 1
             child = Node(f"{group.full} {group.length}", name, "thread", group.full, kind="global")
             child.trail = ((kind, "thread"),)
             self._enter(thread, child)
@@ -185,37 +187,39 @@ class Walk:
         child.kind, child.holder, child.key = kind, holder, key
         child.trail = (*parent.trail, step)
         child.cls = type(holder).__qualname__ if kind == "attribute" else parent.cls
+        if kind in ("cell", "default", "local"):
+            child.cls = str(getattr(holder, "__qualname__", "")).replace("<locals>.", "")
         self._enter(value, child)
 
     def _name(self, value: Any, node: Node) -> None:
         """Name what an object holds, as far as a user could."""
         self.sizes.mark(value, node)
-        if isinstance(value, CONTAINERS):
+        if is_a(value, CONTAINERS):
             self._name_items(value, node)
             return
-        if isinstance(value, CACHE):
+        if is_a(value, CACHE):
             self._later(gc.get_referents(value), node)
             return
         for kind, key, inner, shown in inside(value):
             base = node.name if node.kind == "global" else "self"
             name = f"{base}.{shown}" if kind == "attribute" else shown
             self._child(node, name, f".{shown}", inner, kind, value, key)
-        if not isinstance(value, types.FunctionType | types.MethodType | types.GeneratorType):
+        if not is_a(value, types.FunctionType | types.MethodType | types.GeneratorType):
             self._later([one for one in referents(value) if not self._own(value, one)], node)
 
     @staticmethod
     def _own(value: Any, one: Any) -> bool:
-        return isinstance(one, dict) and one is getattr(value, "__dict__", None)
+        return one is dict_of(value)
 
     def _name_items(self, value: Any, node: Node) -> None:
         """Name the items of a small container; those of a large one have no names."""
-        is_map = isinstance(value, dict)
-        pairs = list(value.items()) if is_map else list(enumerate(value))
+        is_map = is_a(value, dict)
+        pairs = list(dict.items(value)) if is_map else list(enumerate(items_of(value)))
         if pairs:
             node.item = type(pairs[-1][1]).__qualname__
-        if not isinstance(value, set | frozenset) and len(pairs) <= MOST_NAMED_ITEMS:
+        if not is_a(value, set | frozenset) and len(pairs) <= MOST_NAMED_ITEMS:
             for key, item in pairs:
-                if is_map and not isinstance(key, str | int):
+                if is_map and type(key) not in (str, int):
                     self._later([key, item], node)
                     continue
                 shown = f"[{key!r:.40}]"
@@ -272,158 +276,3 @@ class Walk:
 
     def _late(self) -> bool:
         return time.monotonic() > self.deadline or len(self.seen) > MOST_OBJECTS
-
-
-def thread_name(thread: threading.Thread) -> str:
-    """Name a thread by its class, or by what it runs."""
-    if type(thread) is not threading.Thread:
-        return type(thread).__name__
-    target = getattr(thread, "_target", None)
-    return str(getattr(target, "__qualname__", "") or thread.name.partition("-")[0])
-
-
-def is_opaque(value: Any) -> bool:
-    """Tell modules, classes and code, which hold what others hold too, and objects of our own."""
-    if isinstance(value, OPAQUE):
-        return True
-    module = type(value).__module__
-    return isinstance(module, str) and module.startswith(OURS) and not module.startswith(EXAMPLES)
-
-
-def referents(value: Any) -> list[Any]:
-    """List what an object refers to; of functions only what their closures hold."""
-    if isinstance(value, types.FunctionType):
-        return [*(value.__closure__ or ()), *(value.__defaults__ or ())]
-    if isinstance(value, types.MethodType):
-        return [value.__self__]
-    return gc.get_referents(value)
-
-
-def vars_of(value: Any) -> dict[str, Any]:
-    """Return an object's own attributes, without running a property or `__getattr__`."""
-    try:
-        found = object.__getattribute__(value, "__dict__")
-    except Exception:  # noqa: BLE001 - a __dict__ property may raise anything
-        return {}
-    return dict(found) if isinstance(found, dict) else {}
-
-
-def inside(value: Any) -> Iterator[tuple[str, Any, Any, str]]:
-    """Yield the named parts of an object: (kind, key, value, as written)."""
-    if isinstance(value, types.MethodType):
-        yield "self", None, value.__self__, "self"
-        value = value.__func__
-    if isinstance(value, types.FunctionType):
-        yield from _of_function(value)
-    elif isinstance(value, types.GeneratorType):
-        frame = value.gi_frame
-        for name, inner in dict(frame.f_locals if frame is not None else {}).items():
-            yield "local", name, inner, name
-    elif isinstance(value, functools.partial):
-        yield "partial", "func", value.func, "func"
-        for number, inner in enumerate(value.args):
-            yield "partial", number, inner, f"args[{number}]"
-        for name, inner in value.keywords.items():
-            yield "partial", name, inner, name
-    else:
-        for name, inner in vars_of(value).items():
-            yield "attribute", name, inner, str(name)
-        for name, inner in _slots(value):
-            yield "attribute", name, inner, name
-
-
-def _of_function(function: types.FunctionType) -> Iterator[tuple[str, Any, Any, str]]:
-    code = function.__code__
-    for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=False):
-        with contextlib.suppress(ValueError):
-            yield "cell", cell, cell.cell_contents, name
-    defaults = function.__defaults__ or ()
-    takers = code.co_varnames[code.co_argcount - len(defaults) : code.co_argcount]
-    for name, inner in [*zip(takers, defaults, strict=False), *_keywords(function)]:
-        yield "default", name, inner, name
-    for name, inner in dict(vars(function)).items():
-        if name != "__wrapped__":
-            yield "attribute", name, inner, f"{function.__name__}.{name}"
-        elif isinstance(inner, types.FunctionType):
-            yield from _of_function(inner)
-
-
-def _keywords(function: types.FunctionType) -> list[tuple[str, Any]]:
-    return list((function.__kwdefaults__ or {}).items())
-
-
-def _slots(value: Any) -> Iterator[tuple[str, Any]]:
-    for base in type(value).__mro__:
-        slots = base.__dict__.get("__slots__", ())
-        for name in (slots,) if isinstance(slots, str) else tuple(slots or ()):
-            member = base.__dict__.get(name)
-            if isinstance(member, types.MemberDescriptorType):
-                with contextlib.suppress(AttributeError):
-                    yield name, member.__get__(value)
-
-
-def roots_of(target: Any, step: Any = None, iterator: Any = None) -> list[Root]:
-    """List where the user's objects begin: the pipeline's parts, the user's modules."""
-    loader = target.loader
-    found = [Root("dataset", target.dataset, "dataset")] if target.dataset is not None else []
-    parts = {
-        "collate_fn": "collate", "sampler": "sampler", "batch_sampler": "sampler",
-        "worker_init_fn": "loader", "generator": "loader",
-    }  # fmt: skip
-    for name, owner in parts.items():
-        part = vars_of(loader).get(name)
-        if part is not None:
-            found.append(Root(name, part, owner))
-    if step is not None:
-        found.append(Root("step", step, "step"))
-    if target.epoch_hook is not None:
-        found.append(Root("epoch_hook", target.epoch_hook, "loader"))
-    for module in user_modules():
-        found += _of_module(module)
-    found.append(Root("loader", loader, "loader"))
-    if iterator is not None:
-        found.append(Root("iterator", iterator, "loader"))
-    return [root for root in found if not isinstance(root.value, OPAQUE)]
-
-
-def user_modules() -> list[types.ModuleType]:
-    """List the modules that are the user's own files."""
-    return [
-        module
-        for module in list(sys.modules.values())
-        if isinstance(module, types.ModuleType)
-        and isinstance(getattr(module, "__file__", None), str)
-        and is_user(str(module.__file__))
-    ]
-
-
-def _of_module(module: types.ModuleType) -> Iterator[Root]:
-    """Yield globals of a user's module, attributes of its classes, and its functions' own state."""
-    for name, value in list(vars(module).items()):
-        if name.startswith("__") or isinstance(value, types.ModuleType):
-            continue
-        if isinstance(value, type):
-            if value.__module__ == module.__name__:
-                yield from _of_class(value, module.__name__)
-            continue
-        elsewhere = getattr(value, "__module__", None) not in (None, module.__name__)
-        if isinstance(value, types.FunctionType) and elsewhere:
-            continue
-        full = f"{module.__name__}.{name}"
-        yield Root(full, value, "module", name, "global", name, module)
-
-
-def _of_class(kind: type, module: str) -> Iterator[Root]:
-    for name, value in list(vars(kind).items()):
-        if name.startswith("__") and not isinstance(value, types.FunctionType):
-            continue
-        shown = f"{kind.__name__}.{name}"
-        inner = value
-        if isinstance(value, staticmethod | classmethod):
-            inner = value.__func__
-        elif isinstance(value, property):
-            inner = value.fget
-        elif isinstance(value, functools.cached_property):
-            inner = value.func
-        if inner is not None:
-            yield Root(f"{module}.{shown}", inner, "module", shown, "class", name, kind)

@@ -133,7 +133,7 @@ def missing() -> tuple[str, ...]:
     if heap_reader() is None:
         why = "another allocator than glibc's" if _other_allocator() else "no mallinfo2, no psutil"
         lost.append(f"heap: {why}")
-    if not read("/proc/self/smaps_rollup", 64):
+    if not os.access("/proc/self/smaps_rollup", os.R_OK):
         lost.append("anonymous: no /proc/self/smaps_rollup")
     if not os.access("/proc/self/clear_refs", os.W_OK):
         lost.append("peak: /proc/self/clear_refs cannot be written")

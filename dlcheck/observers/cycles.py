@@ -8,11 +8,12 @@ import gc
 import sys
 import tracemalloc
 import types
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from dlcheck.observers.allocations import user_line
-from dlcheck.observers.attributes import OPAQUE, referents, vars_of
+from dlcheck.observers.roots import OPAQUE, referents, vars_of
 from dlcheck.observers.sizes import Sizes
 from dlcheck.observers.storing import assigned
 from dlcheck.run.failures import is_user
@@ -63,48 +64,63 @@ def pinned(garbage: list[Any]) -> list[Pinned]:
 
 
 def components(known: dict[int, Any]) -> list[list[int]]:
-    """Find the strongly connected parts with a cycle (Tarjan, without recursion)."""
-    edges = {
-        one: [id(r) for r in _referents(value) if id(r) in known] for one, value in known.items()
-    }
-    order: dict[int, int] = {}
-    low: dict[int, int] = {}
-    stack: list[int] = []
-    on_stack: set[int] = set()
-    found: list[list[int]] = []
-    for start in edges:
-        if start in order:
-            continue
-        work = [(start, iter(edges[start]))]
-        order[start] = low[start] = len(order)
-        stack.append(start)
-        on_stack.add(start)
-        while work:
-            node, following = work[-1]
-            pushed = False
-            for after in following:
-                if after not in order:
-                    order[after] = low[after] = len(order)
-                    stack.append(after)
-                    on_stack.add(after)
-                    work.append((after, iter(edges[after])))
-                    pushed = True
-                    break
-                if after in on_stack:
-                    low[node] = min(low[node], order[after])
-            if pushed:
-                continue
-            work.pop()
-            if work:
-                low[work[-1][0]] = min(low[work[-1][0]], low[node])
-            if low[node] == order[node]:
-                part = [stack.pop()]
-                while part[-1] != node:
-                    part.append(stack.pop())
-                on_stack.difference_update(part)
-                if len(part) > 1 or node in edges[node]:
-                    found.append(part)
-    return found
+    """Find the strongly connected parts with a cycle."""
+    search = Search(known)
+    for start in known:
+        if start not in search.order:
+            search.run(start)
+    return search.found
+
+
+class Search:
+    """Tarjan's search without recursion: garbage may be a long chain."""
+
+    def __init__(self, known: dict[int, Any]) -> None:
+        self.edges = {
+            one: [id(r) for r in _referents(value) if id(r) in known]
+            for one, value in known.items()
+        }
+        self.order: dict[int, int] = {}
+        self.low: dict[int, int] = {}
+        self.stack: list[int] = []
+        self.waiting: set[int] = set()
+        self.work: list[tuple[int, Iterator[int]]] = []
+        self.found: list[list[int]] = []
+
+    def run(self, start: int) -> None:
+        self._open(start)
+        while self.work:
+            node, following = self.work[-1]
+            after = next((one for one in following if not self._met(node, one)), None)
+            if after is None:
+                self._close(node)
+            else:
+                self._open(after)
+
+    def _open(self, node: int) -> None:
+        self.order[node] = self.low[node] = len(self.order)
+        self.stack.append(node)
+        self.waiting.add(node)
+        self.work.append((node, iter(self.edges[node])))
+
+    def _met(self, node: int, after: int) -> bool:
+        if after in self.waiting:
+            self.low[node] = min(self.low[node], self.order[after])
+        return after in self.order
+
+    def _close(self, node: int) -> None:
+        self.work.pop()
+        if self.work:
+            outer = self.work[-1][0]
+            self.low[outer] = min(self.low[outer], self.low[node])
+        if self.low[node] != self.order[node]:
+            return
+        part = [self.stack.pop()]
+        while part[-1] != node:
+            part.append(self.stack.pop())
+        self.waiting.difference_update(part)
+        if len(part) > 1 or node in self.edges[node]:
+            self.found.append(part)
 
 
 def _referents(value: Any) -> list[Any]:

@@ -82,9 +82,8 @@ class OnDevice:
         self.handed: bool | None = None
         self.epoch = self.batch = self.readings = 0
         self.moved = 0
-        self.stepped = False
+        self.stepped = self.looked_stepped = False
         self.first: dict[str, Allocation] | None = None
-        self.looked_at = -1
         if accelerator is not None:
             self.note(plain(accelerator.facts()))
 
@@ -92,7 +91,7 @@ class OnDevice:
         """Move a batch, run the step on it, let go of it, and read the device."""
         self.begin(epoch)
         self.pass_on(batch, step)
-        self.stepped = self.stepped or step is not None
+        self.stepped = step is not None
         self.attach()
         self.batch += 1
         if self.accelerator is not None and self.batch % self.stride() == 0:
@@ -129,18 +128,27 @@ class OnDevice:
         """Write one reading, and look at the live blocks where it is time."""
         now = accelerator.figures()
         self.readings += 1
-        reading = Reading(self.epoch, self.batch, *now)
-        self.note({"readings": [plain(reading)], "stepped": self.stepped})
+        reading = Reading(self.epoch, self.batch, *now, stepped=self.stepped)
+        self.note({"readings": [plain(reading)]})
         if self.batch == FIRST_LOOK and self.first is None:
-            self.first = census(accelerator.blocks())
+            self.look()
 
     def begin(self, epoch: int) -> None:
-        """Look at the live blocks when the first epoch is over: what comes later is growth."""
+        """Look at the live blocks when the first epoch is over: what comes later is growth.
+
+        The first with a step counts, where the epochs before it had none.
+        """
         if epoch == self.epoch:
             return
-        if self.epoch == 0 and self.accelerator is not None:
-            self.first = census(self.accelerator.blocks())
+        if self.epoch == 0 or (self.stepped and not self.looked_stepped):
+            self.look()
         self.epoch = epoch
+
+    def look(self) -> None:
+        """Remember which lines hold what now."""
+        if self.accelerator is not None:
+            self.first = census(self.accelerator.blocks())
+            self.looked_stepped = self.stepped
 
     def finish(self) -> None:
         """Look at the live blocks once more, write what grew, and stop the history."""

@@ -6,15 +6,15 @@ matter, since they are looked at, not the calls.
 
 from __future__ import annotations
 
-import contextlib
 import math
 import re
 import weakref
+from collections.abc import Collection
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from dlcheck.observation.steps import Line, Optimizer
+from dlcheck.observers.storing import around
 
 MOST_PARAMETERS = 12
 MOST_VALUES = 4096
@@ -54,6 +54,7 @@ class Followed:
         self.held: dict[int, Mark] = {}
         self.known: dict[int, Mark] = {}
         self.carried = False
+        self.places: set[tuple[str, int]] = set()
         self.stepped: Line | None = None
         self.backward: Line | None = None
 
@@ -86,13 +87,14 @@ class Followed:
         self.held = {n: mark for n, mark in full.items() if n in self.used}
         self.known = {n: _mark(g) for n, g in grads.items()}
 
-    def after_backward(self, line: Line | None) -> None:
+    def after_backward(self, line: Line | None, places: Collection[tuple[str, int]]) -> None:
         """Note whether this backward added to gradients that were used already."""
         grads = self.gradients()
         now = {n: _mark(g) for n, g in grads.items()}
         if any(not mark.same(self.known.get(n)) for n, mark in now.items()):
             self.reached += 1
             self.backward = line
+            self.places.update(places)
             if self.felt < ENOUGH:
                 self.felt += any(not _is_zero(g) for g in grads.values())
         if any(n in now and not mark.same(now[n]) for n, mark in self.held.items()):
@@ -116,22 +118,17 @@ class Followed:
         """Return what was seen as plain data."""
         moved = bool(self.at_first) and self.values() != self.at_first
         return Optimizer(
-            name=self.name, cls=self.cls, parameters=self.parameters, steps=self.steps, later=self.later,
-            stale=self.stale, empty=self.empty, cleared=self.cleared, reached=self.reached, felt=self.felt,
-            norms=tuple(self.norms), moved=moved, written=self.written(), stepped=self.stepped,
-            backward=self.backward,
+            name=self.name, cls=self.cls, parameters=self.parameters, steps=self.steps,
+            later=self.later, stale=self.stale, empty=self.empty, cleared=self.cleared,
+            reached=self.reached, felt=self.felt, norms=tuple(self.norms), moved=moved,
+            written=self.written(), stepped=self.stepped, backward=self.backward,
         )  # fmt: skip
 
     def written(self) -> bool:
-        """Tell whether the file that calls backward also calls this optimizer's step."""
-        line = self.stepped or self.backward
-        bare = re.escape(self.name.rpartition(".")[2])
-        if line is None or not bare:
-            return False
-        with contextlib.suppress(OSError):
-            source = Path(line.file).read_text("utf-8", "replace")
-            return bool(re.search(rf"{bare}\.step\(|step\((self\.)?{bare}\b", source))
-        return False
+        """Tell whether the code around the calls of backward calls this optimizer's step."""
+        bare = re.escape(self.name.rpartition(".")[2].partition("[")[0])
+        calls = re.compile(rf"{bare}(\[.*?\])?\.step\(|opt\w*\.step\(|step\([\w.]*{bare}\b")
+        return any(calls.search(around(*place)) for place in self.places)
 
 
 def _mark(grad: Any) -> Mark:

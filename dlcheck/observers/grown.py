@@ -5,18 +5,23 @@ from __future__ import annotations
 import collections
 import contextlib
 import itertools
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from dlcheck.observers.attributes import CONTAINERS, Census, Node, vars_of
+from dlcheck.observers.attributes import CONTAINERS, Census, Node
+from dlcheck.observers.roots import vars_of
 from dlcheck.observers.sizes import length_of
 from dlcheck.run.failures import is_user
 
 LEAST = {"bytes": 512, "shared": 512, "objects": 8}
 SHARE = 0.2
+LITTLE = 0.05
 MOST_GROWN = 8
 MOST_INNER = 1_000
+# What a torch module keeps under a name is an attribute to its user.
+MODULES = re.compile(r"\._(?:modules|parameters|buffers)\['(\w+)'\]")
 NAMES = ("cell", "default", "local", "global", "class")
 
 
@@ -77,7 +82,9 @@ class Growth:
 
     def _lengths(self, full: str) -> list[int | None]:
         found = [census.nodes.get(full) for census in self.censuses]
-        return [node.length if node is not None else None for node in found]
+        # A name that was not there yet held nothing.
+        missing = 0 if found[-1] is not None and found[-1].length is not None else None
+        return [node.length if node is not None else missing for node in found]
 
     def found(self) -> list[Grown]:
         """List what grew, most first; what still grew in the last epochs before what stopped."""
@@ -88,7 +95,8 @@ class Growth:
         grown = [one for one in grown if one.grew >= self.least or one.steady]
         most = max((one.late for one in grown), default=0)
         grown.sort(key=lambda one: (-(one.late > SHARE * most / 4), -one.grew))
-        return grown[:MOST_GROWN]
+        top = grown[0].grew if grown else 0
+        return [one for one in grown if one.grew >= LITTLE * top][:MOST_GROWN]
 
     def _pick(self, full: str) -> list[str]:
         """Descend to the names that explain the growth of one."""
@@ -97,7 +105,10 @@ class Growth:
             return []
         if self._longer(full) and isinstance(self.last[full].type, str):
             return [full]
-        known = full in self.censuses[0].nodes or full in self.censuses[min(1, len(self.censuses) - 1)].nodes
+        known = (
+            full in self.censuses[0].nodes
+            or full in self.censuses[min(1, len(self.censuses) - 1)].nodes
+        )
         below = self.children[full] if known else []
         found: list[str] = []
         explained = 0
@@ -136,7 +147,7 @@ class Growth:
         while node.kind == "item" and node.parent in self.last:
             edges = node.full[len(node.parent) :] + edges
             node = self.last[node.parent]
-        return node.name + edges
+        return MODULES.sub(r".\1", node.name + edges)
 
 
 def of_user(kind: type) -> bool:
@@ -148,7 +159,7 @@ def of_user(kind: type) -> bool:
 
 
 def meter(node: Node) -> Callable[[], Any] | None:
-    """Return a function that reads how much a name holds now; None when it cannot be found again."""
+    """Return what reads how much a name holds now; None when it cannot be found again."""
     look = _look(node)
     if look is None:
         return None

@@ -5,13 +5,15 @@ A walk over the items themselves, in a worker, would cause the copy-on-write tha
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import sys
 from array import array
 from dataclasses import dataclass, field
 from typing import Any
 
-from dlcheck.observers.attributes import CACHE, CONTAINERS, Root, inside, roots_of
+from dlcheck.observers.attributes import CACHE, CONTAINERS
+from dlcheck.observers.roots import Root, inside, roots_of
 from dlcheck.observers.sizes import length_of
 from dlcheck.run.failures import is_user
 
@@ -21,18 +23,24 @@ MOST_ITEMS = 64
 MOST_KEPT = 4_000
 MOST_WRITTEN = 64
 LARGE = 1_000
+LITTLE, SETTLED = 32, 2
 NESTED = (dict, list, set)
+CONTAINERS = (dict, list, tuple, set, frozenset, collections.deque)
 PLAIN = (int, float, str, bytes, bytearray, type(None), type(sys))
 
 
 @dataclass
 class Length:
-    """One attribute and its lengths so far, in numbers that take no objects of their own."""
+    """One attribute and its lengths so far, in numbers that take no objects of their own.
+
+    `within` is the key of the container or attribute that leads to it.
+    """
 
     path: str
     type: str
     owner: str
     of: str
+    within: str = ""
     bound: int | None = None
     lengths: array[int] = field(default_factory=lambda: array("q"))
 
@@ -74,7 +82,8 @@ class Lengths:
             if not isinstance(value, CONTAINERS) or size > MOST_ITEMS:
                 return
         for name, holder, item in parts(value, one, root, depth):
-            inner = Length(name, "", one.owner, holder)
+            within = key if key in self.known else one.within
+            inner = Length(name, "", one.owner, holder, within)
             self.visit(item, f"{key}.{name.rpartition('.')[2]}", inner, root, depth + 1)
 
     def keep_inner(self, value: Any, key: str, one: Length) -> None:
@@ -83,7 +92,7 @@ class Lengths:
             items = list(value.values()) if isinstance(value, dict) else list(value)
             inner = [len(item) for item in items if type(item) in NESTED]
             if inner:
-                every = Length(f"{one.path}[...]", one.type, one.owner, one.of)
+                every = Length(f"{one.path}[...]", one.type, one.owner, one.of, key)
                 self.keep(f"{key}[]", every, sum(inner))
 
     def keep(self, key: str, one: Length, size: int) -> None:
@@ -99,7 +108,7 @@ class Lengths:
 
     def table(self) -> dict[str, Any]:
         """Return those that changed, and the large ones, as Held in JSON."""
-        told = {key: one for key, one in self.known.items() if self.telling(key, one)}
+        told = {key: one for key, one in self.known.items() if self.telling(one)}
         order = sorted(told, key=lambda k: (len(set(told[k].lengths)) == 1, -max(told[k].lengths)))
         return {
             key: {
@@ -109,13 +118,25 @@ class Lengths:
             for key, one in ((key, told[key]) for key in order[:MOST_WRITTEN])
         }  # fmt: skip
 
-    def telling(self, key: str, one: Length) -> bool:
-        """Tell whether an attribute changed, or is large; the items count where it did not."""
-        changed = len(set(one.lengths)) > 1
-        outer = self.known.get(key.removesuffix("[]"))
-        if outer is not None and outer is not one:
-            return changed and len(set(outer.lengths)) == 1
-        return changed or one.lengths[0] >= LARGE
+    def telling(self, one: Length) -> bool:
+        """Tell whether an attribute changed, or is large, and no container around it changed.
+
+        A little that is there from the first epoch on is what code sets up as it begins.
+        """
+        outer = self.known.get(one.within)
+        while outer is not None:
+            if changed(outer):
+                return False
+            outer = self.known.get(outer.within)
+        settled = len(one.lengths) > SETTLED and len(set(one.lengths[1:])) == 1
+        if settled and max(one.lengths) < LITTLE:
+            return False
+        return changed(one) or one.lengths[0] >= LARGE
+
+
+def changed(one: Length) -> bool:
+    """Tell whether an attribute had different lengths."""
+    return len(set(one.lengths)) > 1
 
 
 def is_seen(seen: set[int], value: Any) -> bool:

@@ -17,13 +17,12 @@ from dlcheck.observers.lengths import Lengths
 from dlcheck.run.torch_private import forget_dead_storages
 
 NONE = -1
-YOUNG, WHOLE = 1, 2
 COLUMNS = ("epoch", "samples", "heap", "blocks", "inside", "returned", "step", "shipped")
 WAITING = COLUMNS[4:]
 EVERY = 128
 THEN = 48
 FLUSH = 0.5
-FIRST_WITHIN, LATER_WITHIN = 8.0, 3.0
+FIRST_WITHIN, LATER_WITHIN = 40.0, 3.0
 MOST_WITHIN = 6
 HANDED_OVER = 0.005
 MOST_LEAVES = 4_096
@@ -60,7 +59,7 @@ class Meter:
         missing = counters.missing()
         self.about |= {"pid": self.pid} | ({"missing": list(missing)} if missing else {})
         # What the readings themselves load and make belongs before the first of them.
-        self.read("within")
+        self.read("within", sizes=False)
 
     def hold(self, target: Any, step: Any = None) -> None:
         """Say whose attributes are looked at, and take their lengths for the first time."""
@@ -159,12 +158,14 @@ class Meter:
     def mark(self, at: str) -> None:
         """Read all counters, and hand over what waits."""
         begun = time.monotonic()
-        mark = self.read(at)
+        # Reading smaps takes most of a mark's time; of the main process only the ends of epochs
+        # are compared.
+        mark = self.read(at, sizes=at == "end" or self.about.get("role") != "main")
         self.marked = time.monotonic()
         self.cost = self.marked - begun
         self.flush(mark)
 
-    def read(self, at: str) -> Part:
+    def read(self, at: str, *, sizes: bool = True) -> Part:
         """Read all counters around a collection."""
         mark: Part = {
             "epoch": self.epoch, "at": at, "batches": self.batches, "samples": self.samples,
@@ -172,12 +173,10 @@ class Meter:
         }  # fmt: skip
         self.fold()
         forget_dead_storages()
-        # A whole collection takes a tenth of a second where nothing is frozen; the end has just
-        # had one.
-        gc.collect(YOUNG if at == "begin" and self.batches > 1 else WHOLE)
+        gc.collect()
         counters.trim()
         mark |= {"heap": counters.heap(), "blocks": counters.blocks()}
-        sizes, status = counters.rollup(), counters.status()
+        rollup, status = counters.rollup() if sizes else {}, counters.status()
         if self.resident != NONE and self.can_peak:
             mark["peak"] = max(self.highest - self.resident, 0)
         kinds = handles.handle_kinds()
@@ -185,8 +184,8 @@ class Meter:
             self.about["handle_kinds"] = kinds
             mark["handles"] = sum(kinds.values())
         mark |= {
-            "rss": sizes.get("Rss", status.get("VmRSS")),
-            "anonymous": sizes.get("Anonymous"), "private_dirty": sizes.get("Private_Dirty"),
+            "rss": rollup.get("Rss", status.get("VmRSS")),
+            "anonymous": rollup.get("Anonymous"), "private_dirty": rollup.get("Private_Dirty"),
             "threads": status.get("Threads", threading.active_count()),
             "children": handles.children(), "mapped": handles.mapped(),
         }  # fmt: skip

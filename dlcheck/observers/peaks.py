@@ -42,7 +42,7 @@ class Peaks(Lines):
         large_blocks_apart()
 
     def begin(self) -> None:
-        """A batch begins."""
+        """Begin a batch."""
         self.batch = {}
         self.local.last = None
         counters.reset_peak()

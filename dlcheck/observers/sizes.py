@@ -25,9 +25,9 @@ class Sizes:
 
     def __init__(self) -> None:
         self.blocks: set[Any] = set()
-        self.ndarray = getattr(sys.modules.get("numpy"), "ndarray", None)
-        self.tensor = getattr(sys.modules.get("torch"), "Tensor", None)
-        self.picture = getattr(sys.modules.get("PIL.Image"), "Image", None)
+        self.ndarray: Any = getattr(sys.modules.get("numpy"), "ndarray", None)
+        self.tensor: Any = getattr(sys.modules.get("torch"), "Tensor", None)
+        self.picture: Any = getattr(sys.modules.get("PIL.Image"), "Image", None)
 
     def is_leaf(self, value: Any) -> bool:
         """Tell what is counted by its memory, not by what it refers to."""
@@ -47,11 +47,11 @@ class Sizes:
         self.blocks.add(key)
         node.objects += 1
         with contextlib.suppress(Exception):
-            if self.ndarray is not None and isinstance(value, self.ndarray):
+            if is_a(value, self.ndarray):
                 self._add_array(value, node)
-            elif self.tensor is not None and isinstance(value, self.tensor):
+            elif is_a(value, self.tensor):
                 self._add_tensor(value, node)
-            elif self.picture is not None and isinstance(value, self.picture):
+            elif is_a(value, self.picture):
                 width, height = value.size
                 node.bytes += width * height * len(value.getbands())
             else:
@@ -59,11 +59,12 @@ class Sizes:
 
     def _add_array(self, value: Any, node: Any) -> None:
         base = value
-        while isinstance(base.base, self.ndarray):
+        while is_a(base.base, self.ndarray):
             base = base.base
         # The header of the array itself, as one of a million small ones.
-        node.bytes += sys.getsizeof(value) - (value.nbytes if value.base is None else 0)
-        if base.base is not None and (isinstance(base.base, mmap.mmap) or self.is_leaf(base.base)):
+        size = self.ndarray.__sizeof__(value)
+        node.bytes += size - (value.nbytes if value.base is None else 0)
+        if base.base is not None and (is_a(base.base, mmap.mmap) or self.is_leaf(base.base)):
             node.used += value.nbytes
             return
         self._block(base.__array_interface__["data"][0], base.nbytes, value.nbytes, node)
@@ -108,13 +109,15 @@ class Sizes:
             node.whole += whole
 
     def inside(self, value: Any) -> list[Any]:
-        """List what a leaf refers to all the same: objects in arrays, the owner of foreign memory."""
+        """List what a leaf refers to all the same: objects, the owner of foreign memory, a file."""
         with contextlib.suppress(Exception):
-            if self.ndarray is not None and isinstance(value, self.ndarray):
+            if is_a(value, self.picture):
+                return [vars(value).get("fp"), vars(value).get("_fp")]
+            if is_a(value, self.ndarray):
                 if value.dtype.hasobject:
-                    return list(value.reshape(-1).tolist())
+                    return list(self.ndarray.tolist(value.reshape(-1)))
                 base = value.base
-                while isinstance(base, self.ndarray):
+                while is_a(base, self.ndarray):
                     base = base.base
                 return [] if base is None else [base]
         return []
@@ -137,9 +140,9 @@ class Sizes:
         """Count an object to a name, and what it stands for besides memory."""
         node.bytes += self.shallow(value)
         node.objects += 1
-        if isinstance(value, threading.Thread):
+        if is_a(value, threading.Thread):
             node.threads += 1
-        elif isinstance(value, OPEN):
+        elif is_a(value, OPEN):
             node.handles += not _closed(value)
         elif type(value).__name__ in ("Popen", "Process", "ForkProcess", "SpawnProcess"):
             node.children += 1
@@ -148,18 +151,23 @@ class Sizes:
         """Return the bytes of an object without what it refers to; runs no `__sizeof__`."""
         kind = type(value)
         for base in SIZED:
-            if isinstance(value, base):
+            if issubclass(kind, base):
                 return int(base.__sizeof__(value))
         return int(kind.__basicsize__)
 
 
+def is_a(value: Any, kinds: Any) -> bool:
+    """Tell by the type alone: isinstance would ask a `__class__` of the user's."""
+    return kinds is not None and issubclass(type(value), kinds)
+
+
 def _closed(value: Any) -> bool:
     """Tell a closed file or socket, by the built-in types' own answer."""
-    if isinstance(value, io.FileIO):
-        return bool(io.FileIO.closed.__get__(value))  # type: ignore[attr-defined]
-    if isinstance(value, socket.socket):
+    if is_a(value, io.FileIO):
+        return bool(vars(io.FileIO)["closed"].__get__(value))
+    if is_a(value, socket.socket):
         return socket.socket.fileno(value) < 0
-    return bool(mmap.mmap.closed.__get__(value))  # type: ignore[attr-defined]
+    return bool(vars(mmap.mmap)["closed"].__get__(value))
 
 
 MOST_GRAPH = 20_000
@@ -185,12 +193,12 @@ def saved_by(node: Any) -> list[Any]:
 
 def length_of(value: Any) -> tuple[int | None, int | None]:
     """Return (items, most items) of Python's own containers and caches; runs no `__len__`."""
-    if isinstance(value, CACHE):
+    if is_a(value, CACHE):
         info = value.cache_info()
         return info.currsize, info.maxsize
-    if isinstance(value, collections.deque):
+    if is_a(value, collections.deque):
         return collections.deque.__len__(value), value.maxlen
     for base in SIZED:
-        if isinstance(value, base) and base is not str:
+        if base is not str and is_a(value, base):
             return base.__len__(value), None
     return None, None

@@ -22,7 +22,7 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
-from dlcheck.observers.attributes import thread_name
+from dlcheck.observers.roots import thread_name
 from dlcheck.run.failures import is_user
 
 SHM = "/dev/shm"  # noqa: S108 - where shared memory lies, not a file of ours
@@ -88,14 +88,15 @@ class Lines:
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
         """Trace this thread, and those that start meanwhile."""
-        before, before_threads = sys.gettrace(), threading.gettrace() if HAS_GETTRACE else None
+        before = sys.gettrace()
+        before_threads: Any = threading.gettrace() if HAS_GETTRACE else None
         threading.settrace(self._call)
         sys.settrace(self._call)
         try:
             yield
         finally:
             sys.settrace(before)
-            threading.settrace(before_threads)  # type: ignore[arg-type]
+            threading.settrace(before_threads)
             self._look(sys._getframe())  # noqa: SLF001 - the last line of all
 
     def resume(self) -> None:
@@ -103,6 +104,8 @@ class Lines:
         self.local.last = None
         self.known = {name: reader() for name, reader in self.sets.items()}
         self.levels = {name: meter() for name, meter in self.meters.items()}
+        for name, known in self.known.items():
+            self.found[name] = {k: v for k, v in self.found[name].items() if k in known}
 
     def _call(self, frame: FrameType, _event: str, _arg: Any) -> Any:
         if self.stopped or not is_user(frame.f_code.co_filename):
@@ -157,12 +160,10 @@ class Lines:
         self, name: str, known: dict[Any, str], now: dict[Any, str], last: Any, frame: FrameType
     ) -> None:
         found = self.found[name]
-        # A thread that is new may be the one that looks: its start is known otherwise.
-        mine = {str(t.native_id) for t in self.started} if name == "threads" else set()
         for key in known.keys() - now.keys():
             found.pop(key, None)
         for key in now.keys() - known.keys():
-            if last is not None and len(found) < MOST_KEPT and key not in mine:
+            if last is not None and len(found) < MOST_KEPT:
                 found[key] = (self._place(last, frame), now[key])
         self.known[name] = now
 
@@ -174,10 +175,12 @@ class Lines:
     def left(self, name: str) -> list[Left]:
         """List what is still there by the line that made it, most first."""
         lefts: dict[tuple[str, int], Left] = {}
-        found = list(self.found.get(name, {}).values())
+        found = dict(self.found.get(name, {}))
         if name == "threads":
-            found += [(p, thread_name(t)) for t, p in self.started.items() if t.is_alive()]
-        for place, shown in found:
+            # A thread that is new may be the one that looked first: its start is known otherwise.
+            alive = {str(t.native_id): t for t in self.started if t.is_alive()}
+            found |= {tid: (self.started[t], thread_name(t)) for tid, t in alive.items()}
+        for place, shown in found.values():
             one = lefts.setdefault((place.file, place.line), Left(place))
             one.count += 1
             one.names.append(shown)
@@ -219,7 +222,7 @@ def _follow_threads(started: Any) -> None:
             started[thread] = Place(code.co_filename, frame.f_lineno, function_of(frame), chain)
         start(thread)
 
-    threading.Thread.start = followed  # type: ignore[method-assign]
+    setattr(threading.Thread, "start", followed)  # noqa: B010 - a method is no variable to mypy
 
 
 def _of(frame: FrameType, thread: threading.Thread) -> bool:
@@ -264,7 +267,7 @@ class Handles:
                 now[number] = known
                 continue
             with contextlib.suppress(OSError):
-                now[number] = os.readlink(f"/proc/self/fd/{number}")
+                now[number] = os.readlink(f"/proc/self/fd/{number}")  # noqa: PTH115 - quick
         self.known = now
         return now
 

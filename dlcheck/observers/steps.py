@@ -16,8 +16,8 @@ from types import FrameType
 from typing import Any
 
 from dlcheck.observation.steps import MOST_LINES, MOST_OPTIMIZERS, Line, Look, Steps
-from dlcheck.observers.attributes import user_modules
 from dlcheck.observers.gradients import Followed
+from dlcheck.observers.roots import user_modules
 from dlcheck.run.failures import caller, frame_at
 
 MOST_FOLLOWED = 96
@@ -34,9 +34,16 @@ Backward = Callable[..., Any]
 class Follower:
     """Follows the steps of one split while its epochs are driven."""
 
-    def __init__(self, note: Callable[[Steps], None], census: Callable[[], Any]) -> None:
+    def __init__(
+        self,
+        note: Callable[[Steps], None],
+        census: Callable[[], Any] = lambda: None,
+        hidden: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """`hidden` tells whether tensors are out of the collector's sight, and of ours."""
         self.note = note
         self.census = census
+        self.hidden = hidden
         self.censuses: list[Any] = []
         self.pid = os.getpid()
         self.calls = self.backwards = self.updates = 0
@@ -75,10 +82,15 @@ class Follower:
             torch.autograd.backward = self.backward
         for handle in self.handles:
             handle.remove()
+        self.ended()
+        with contextlib.suppress(Exception):
+            self.write()
+
+    def ended(self) -> None:
+        """Look at the graphs that outlive an epoch, all of them in sight."""
         with contextlib.suppress(Exception):
             if self.calls and (not self.looks or self.looks[-1].call != self.calls):
                 self.look()
-            self.write()
 
     @property
     def following(self) -> bool:
@@ -90,15 +102,17 @@ class Follower:
         if os.getpid() != self.pid:
             return backward(*args, **kwargs)
         self.backwards += 1
-        line = None
+        line: Line | None = None
+        places: set[tuple[str, int]] = set()
         with contextlib.suppress(Exception):
-            line = self.at(caller())
+            frame = caller()
+            line, places = self.at(frame), places_of(frame)
             for one in self.alive():
                 one.before_backward()
         made = backward(*args, **kwargs)
         with contextlib.suppress(Exception):
             for one in self.alive():
-                one.after_backward(line)
+                one.after_backward(line, places)
         return made
 
     def on_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
@@ -151,9 +165,10 @@ class Follower:
         """Note that the step has run once; now and then look at the graphs that are alive."""
         self.calls += 1
         with contextlib.suppress(Exception):
-            if self.calls == self.next_look and len(self.looks) < MOST_LOOKS:
+            if self.calls == self.next_look:
                 self.next_look = self.calls + max(FIRST_LOOK, self.calls // 2)
-                self.look()
+                if len(self.looks) < MOST_LOOKS and not self.hidden():
+                    self.look()
             if self.calls == MOST_FOLLOWED or time.monotonic() - self.written > WRITE_EVERY:
                 self.write()
 
@@ -201,6 +216,17 @@ def graphs() -> tuple[int, int]:
                 seen.add(node)
                 roots.append(node)
     return tensors, len(seen)
+
+
+def places_of(frame: FrameType | None) -> set[tuple[str, int]]:
+    """Return the lines of the user's that are under way, the innermost few."""
+    found = set()
+    for _ in range(FRAMES_UP):
+        if frame is None:
+            break
+        found.add((frame.f_code.co_filename, frame.f_lineno))
+        frame = caller(frame.f_back) if frame.f_back is not None else None
+    return found
 
 
 def seen_from(frame: FrameType | None) -> Iterator[tuple[str, Any]]:

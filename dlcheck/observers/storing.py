@@ -79,19 +79,36 @@ def assigned(file: str, name: str, first: int = 0, last: int = 1 << 30) -> list[
             if first <= node.lineno <= last and any(_is(t, name) for t in targets):
                 value = node.value
                 found.append((node.lineno, isinstance(value, ast.Name) and value.id == "self"))
-        elif isinstance(node, ast.ExceptHandler) and node.name == name:
-            if first <= node.lineno <= last:
-                found.append((node.lineno, False))
+        elif isinstance(node, ast.ExceptHandler) and first <= node.lineno <= last:
+            found += [(node.lineno, False)] if node.name == name else []
     return sorted(found)
 
 
 def reads(file: str, name: str) -> list[int]:
     """List the lines that read `x.name` or the global `name`."""
     tree = _tree(file)
-    return sorted({
-        node.lineno
+    return sorted(
+        {
+            node.lineno
+            for node in (ast.walk(tree) if tree is not None else ())
+            if isinstance(node, ast.Attribute | ast.Name)
+            and isinstance(node.ctx, ast.Load)
+            and _is(node, name)
+        }
+    )
+
+
+def around(file: str, line: int) -> str:
+    """Return the source of the class, else of the function, that a line stands in."""
+    tree = _tree(file)
+    holds = [
+        node
         for node in (ast.walk(tree) if tree is not None else ())
-        if isinstance(node, ast.Attribute | ast.Name)
-        and isinstance(node.ctx, ast.Load)
-        and _is(node, name)
-    })
+        if isinstance(node, Functions | ast.ClassDef)
+        and node.lineno <= line <= (node.end_lineno or node.lineno)
+    ]
+    if not holds:
+        return ""
+    classes = [node for node in holds if isinstance(node, ast.ClassDef)]
+    chosen = (classes or holds)[0]
+    return "".join(linecache.getlines(file)[chosen.lineno - 1 : chosen.end_lineno])

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from dlcheck.findings import NOTE, Finding
 from dlcheck.observation import Field, Journey, Loader, ModelRun, Split, State, Step, shape_text
-from dlcheck.observation.pictures import OF_BATCH, Picture, picture_key
+from dlcheck.observation.pictures import OF_BATCH, picture_key
 from dlcheck.observation.steps import Steps, Trial
 from dlcheck.reporters import batch, counted
+from dlcheck.reporters.blame import guilty, on_line, whole_sample
+from dlcheck.reporters.stages import Blame, Chain, Stage
 
 MOST_FIELDS = 3
 MOST_WAYS = 4
@@ -18,76 +20,82 @@ MOST_STAGES = 24
 MOST_NAMED = 3
 MOST_DETAIL = 300
 BROADEST_NUMBER = 1e15
-PHASES = {"collate": "batch", "batch": "batch", "iter": "batch", "model": "model", "step": "model"}
 
 
-@dataclass(frozen=True)
-class Blame:
-    """A finding that speaks of a stage: its number in the report, rule and severity."""
+@dataclass
+class _Draft:
+    """A chain before it is known which of its stages bear a finding."""
 
-    number: int
-    rule: str
-    severity: str
-
-
-@dataclass(frozen=True)
-class Stage:
-    """One box of the chain. `kind` is file, sample, stage, raised, batch, model, refused or gap.
-
-    `looks` is (shape, dtype, layout, range) and `changed` tells which of them this stage changed.
-    `share` is its part in the time of the whole way.
-    """
-
-    kind: str
-    title: str
-    looks: tuple[str, str, str, str] = ("", "", "", "")
-    changed: tuple[bool, bool, bool, bool] = (False, False, False, False)
-    detail: str = ""
-    place: str = ""
-    code: str = ""
-    file: str = ""
-    line: int = 0
-    seconds: float = 0.0
-    share: float = 0.0
-    picture: Picture | None = None
-    blames: tuple[Blame, ...] = ()
+    field: str
+    chain: Chain
+    returned: tuple[object, ...] = ()
+    shown: bool = False
 
 
-@dataclass(frozen=True)
-class Chain:
-    """The way of one field of one sample."""
-
-    title: str
-    stages: tuple[Stage, ...]
-    note: str = ""
-
-    @property
-    def blames(self) -> set[int]:
-        """The numbers of the findings that one of its stages bears."""
-        return {blame.number for stage in self.stages for blame in stage.blames}
+Numbered = Sequence[tuple[int, Finding]]
 
 
 def chains(name: str, split: Split, findings: Sequence[Finding]) -> list[Chain]:
-    """Draw a usual sample of a split, and those that findings speak of."""
+    """Draw a usual sample of a split, and those samples and fields that findings speak of."""
     numbered = [
         (number, one) for number, one in enumerate(findings, 1) if one.where.split in (None, name)
     ]
-    found: list[Chain] = []
+    drafts = list(_drafts(split, numbered))
+    marks: dict[tuple[int, int], list[Blame]] = {}
+    for number, finding in numbered:
+        severity = NOTE if finding.severity is None else finding.severity
+        mark = Blame(number, finding.rule or finding.code, severity.label)
+        for place in _places(drafts, finding, split):
+            marks.setdefault(place, []).append(mark)
+    return [
+        _marked(draft.chain, {at: found for (n, at), found in marks.items() if n == number})
+        for number, draft in enumerate(drafts)
+        if draft.shown or any(n == number for n, _ in marks)
+    ]
+
+
+def _drafts(split: Split, numbered: Numbered) -> Iterator[_Draft]:
+    wanted = {one.where.field for _, one in numbered if one.where.field}
+    told: set[str] = set()
     for journey in _chosen(split, numbered):
-        first = not found
-        for field in _fields(journey):
-            stages = _stages(split, journey, field)
-            blamed = _blamed(stages, field, numbered, split, journey.returned)
-            chain = Chain(_title(journey, field), blamed, journey.note)
-            broad = first and len(journey.fields[field].shape or ()) > 1 if field else first
-            if not found or broad or chain.blames or journey.failure is not None:
-                found.append(chain)
-    if not found and (split.loader or split.fields):
-        for field in _largest(split) or [""]:
-            stages = [*_unseen(split, field), *_ending(split, field)]
-            title = "one sample" + (f", {field}" if field else "")
-            found.append(Chain(title, _blamed(stages, field, numbered, split)))
-    return found
+        first = not told
+        for field in _fields(journey, wanted):
+            stages = tuple(_stages(split, journey, field))
+            broad = not field or len(journey.fields[field].shape or ()) > 1
+            shown = not told or (first and broad) or journey.failure is not None
+            told.add(field)
+            chain = Chain(_title(journey, field), stages, journey.note)
+            yield _Draft(field, chain, journey.returned, shown)
+    known = [] if told else (_largest(split) or [""] if split.loader or split.fields else [])
+    for field in [*known, *sorted(wanted & set(split.fields) - told - set(known))]:
+        stages = (*_unseen(split, field), *_ending(split, field))
+        title = "one sample" + (f", {field}" if field else "")
+        yield _Draft(field, Chain(title, stages), shown=field in known)
+
+
+def _places(drafts: Sequence[_Draft], finding: Finding, split: Split) -> Iterator[tuple[int, int]]:
+    """Yield the chain and stage of a finding; where its own field has none, one on its line."""
+    field = finding.where.field
+    own = [n for n, draft in enumerate(drafts) if not field or draft.field in ("", field)]
+    found = [
+        (n, at)
+        for n in own
+        if (at := guilty(drafts[n].chain.stages, finding, split, drafts[n].returned)) is not None
+    ]
+    if found:
+        yield from found
+        return
+    lined = [(n, on_line(draft.chain.stages, finding)) for n, draft in enumerate(drafts)]
+    whole = [(n, whole_sample(drafts[n].chain.stages)) for n in own if field]
+    yield from [(n, at) for n, at in [*lined, *whole] if at is not None][:1]
+
+
+def _marked(chain: Chain, marks: Mapping[int, Sequence[Blame]]) -> Chain:
+    stages = tuple(
+        dataclasses.replace(stage, blames=tuple(marks.get(number, ())))
+        for number, stage in enumerate(chain.stages)
+    )
+    return dataclasses.replace(chain, stages=stages)
 
 
 def _title(journey: Journey, field: str) -> str:
@@ -112,13 +120,14 @@ def _pictured(split: Split, journey: Journey) -> bool:
     return any(picture_key(journey.sample, n) in split.pictures for n in range(len(journey.steps)))
 
 
-def _fields(journey: Journey) -> list[str]:
-    """Choose the largest arrays that steps led to; a failed way has no fields."""
+def _fields(journey: Journey, wanted: Collection[str]) -> list[str]:
+    """Choose the largest arrays that steps led to, and those wanted; a failed way has no fields."""
     if journey.failure is not None:
         return [""]
-    led_to = {field for step in journey.steps for field in step.fields}
-    arrays = {f: s for f, s in journey.fields.items() if s.shape and f in led_to}
-    return sorted(arrays, key=lambda field: -_elements(arrays[field].shape or ()))[:MOST_FIELDS]
+    led_to = {field for step in journey.steps for field in step.fields} & set(journey.fields)
+    sizes = {field: _elements(journey.fields[field].shape or ()) for field in led_to}
+    arrays = sorted((f for f in led_to if journey.fields[f].shape), key=lambda f: (-sizes[f], f))
+    return [*arrays[:MOST_FIELDS], *sorted(led_to & set(wanted) - set(arrays[:MOST_FIELDS]))]
 
 
 def _largest(split: Split) -> list[str]:
@@ -147,10 +156,11 @@ def _stages(split: Split, journey: Journey, field: str) -> list[Stage]:
     total = sum(step.seconds for _, step in steps) or 1.0
     made = [_stage(split, journey, number, step, total) for number, step in steps]
     kept = _shortened(made)
-    start = [*_files(journey, [step for _, step in steps])]
-    first = steps[0][1].before if steps else None
-    if first is not None and not start:
-        start = [Stage("sample", "start", looks=_looks(first))]
+    start = list(_files(journey, [step for _, step in steps]))
+    if not start:
+        start += _dataset(split.loader)
+        first = steps[0][1].before if steps else None
+        start += [] if first is None else [Stage("sample", "start", looks=_looks(first))]
     return [*start, *kept, *([_raised(journey)] if failed else _ending(split, field))]
 
 
@@ -206,22 +216,33 @@ def _raised(journey: Journey) -> Stage:
     )  # fmt: skip
 
 
-def _unseen(split: Split, field: str) -> Iterator[Stage]:
-    """Yield what is known of a sample whose way was not traced."""
-    loader = split.loader
+def _dataset(loader: Loader | None) -> Iterator[Stage]:
+    """Yield the dataset as the source of a sample for which no file was opened."""
     if loader is not None and loader.dataset:
         place = f"{_base(loader.dataset_file)}:{loader.dataset_line}" if loader.dataset_file else ""
         length = "a stream" if loader.kind == "iterable" else ""
         if loader.dataset_length is not None:
-            length = f"{loader.dataset_length:,} samples"
+            length = counted.count(loader.dataset_length, "sample")
         yield Stage("file", _last(loader.dataset), detail=length, place=place)
+
+
+def _unseen(split: Split, field: str) -> Iterator[Stage]:
+    """Yield what is known of a sample whose way was not traced."""
+    yield from _dataset(split.loader)
     known = split.fields.get(field)
     if known is not None:
-        yield Stage("sample", "the sample", _seen(known), detail="its stages were not traced")
+        told = any(field in one.fields for one in split.journeys.values())
+        why = "no stage changed it" if told else "its stages were not traced"
+        yield Stage("sample", "the sample", _seen(known), detail=why)
 
 
 def _ending(split: Split, field: str) -> Iterator[Stage]:
-    """Yield the batch and what takes it."""
+    """Yield what the user's collate does, the batch and what takes it."""
+    collate = split.journeys.get(OF_BATCH)
+    if collate is not None:
+        steps = [one for one in collate.steps if field in one.fields]
+        total = sum(step.seconds for step in steps) or 1.0
+        yield from _shortened([_stage(split, collate, -1, one, total) for one in steps])
     if split.loader is not None:
         yield _batch(split, split.loader, field)
     yield _taker(split)
@@ -282,14 +303,6 @@ def _done(steps: Steps | None) -> str:
     return f"{calls}, {backwards}, {counted.count(steps.updates, 'update')}"
 
 
-def _lines(steps: Steps | None) -> set[tuple[str, int]]:
-    """Return the lines of the user's step that were seen at work."""
-    if steps is None:
-        return set()
-    ends = [end for one in steps.optimizers.values() for end in (one.stepped, one.backward) if end]
-    return {(line.file, line.line) for line in (*steps.lines, *ends)}
-
-
 def _model(run: ModelRun, named: str) -> Stage:
     refused = run.failure is not None or bool(run.wanted and run.got)
     words = run.reason or ("" if refused else "takes the batch")
@@ -307,63 +320,6 @@ def _named(given: object) -> str:
     if isinstance(given, dict):
         given = given.get("_target_") or given.get("class_path") or ""
     return _last(str(given)) if given else ""
-
-
-def _blamed(
-    stages: Sequence[Stage],
-    field: str,
-    numbered: Sequence[tuple[int, Finding]],
-    split: Split,
-    returned: tuple[object, ...] = (),
-) -> tuple[Stage, ...]:
-    """Mark the stages that findings speak of."""
-    marks: dict[int, list[Blame]] = {}
-    for number, finding in numbered:
-        if finding.where.field not in (None, "", field) and field:
-            continue
-        at = _guilty(stages, finding, split, returned)
-        if at is not None:
-            severity = NOTE if finding.severity is None else finding.severity
-            blame = Blame(number, finding.rule or finding.code, severity.label)
-            marks.setdefault(at, []).append(blame)
-    return tuple(
-        dataclasses.replace(stage, blames=tuple(marks.get(number, ())))
-        for number, stage in enumerate(stages)
-    )
-
-
-def _guilty(
-    stages: Sequence[Stage], finding: Finding, split: Split, returned: tuple[object, ...]
-) -> int | None:
-    """Find the stage that a finding speaks of: by its line and name, else by what failed."""
-    where = finding.where
-    at_line = [
-        number
-        for number, stage in enumerate(stages)
-        if where.file and (stage.file, stage.line) == (where.file, where.line)
-    ]
-    named = [n for n in at_line or range(len(stages)) if _is_named(stages[n], where.stage)]
-    if named:
-        return named[-1]
-    if at_line:
-        return at_line[-1]
-    if where.file and (where.file, where.line) == returned:
-        return _finished(stages)
-    failures = {key: one for key, one in split.failures.items() if key in finding.explains}
-    kinds = {PHASES.get(failure.phase, "") for failure in failures.values()}
-    if (where.file, where.line) in _lines(split.steps):
-        kinds.add("model")
-    kinds |= {"refused"} if "model" in kinds or "model_error" in finding.evidence else set()
-    return next((n for n, stage in enumerate(stages) if stage.kind in kinds), None)
-
-
-def _finished(stages: Sequence[Stage]) -> int | None:
-    """Find the stage that made what the sample holds."""
-    return next((n for n in reversed(range(len(stages))) if stages[n].kind == "stage"), None)
-
-
-def _is_named(stage: Stage, words: str | None) -> bool:
-    return bool(words) and stage.kind == "stage" and stage.title in str(words)
 
 
 def _looks(state: State) -> tuple[str, str, str, str]:

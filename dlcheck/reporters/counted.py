@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dlcheck.observation import Split
 
-_PLURALS = {"batch": "batches", "backward pass": "backward passes"}
+_PLURALS = {"batch": "batches", "backward pass": "backward passes", "child": "children"}
 TWO_MINUTES = 100
 
 

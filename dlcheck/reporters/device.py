@@ -35,7 +35,7 @@ def sections(split: Split) -> list[Section]:
         found.append(measured(device))
     if budget is not None and budget.peak:
         found.append(foreseen(budget))
-    elif budget is not None and budget.reason:
+    elif budget is not None and budget.reason and budget.model:
         found.append(Section("a training step, foreseen without a device", lines=(budget.reason,)))
     return found
 

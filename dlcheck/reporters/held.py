@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from dlcheck.growth import growths
 from dlcheck.observation import Mark, Process, Split
 from dlcheck.observation.device import Device
+from dlcheck.reporters import counted
 from dlcheck.reporters.plots import Line, Plot, amount
 
 MOST_PROCESSES = 6
 # Counters that are worth a plot only where they moved.
-COUNTS = ("handles", "threads", "children")
+SINGULAR = {"handles": "handle", "threads": "thread", "children": "child"}
 # What the verdicts call that which a plot shows.
 RESOURCES = {
     "live heap": "heap", "private memory": "resident", "Python's blocks": "objects",
@@ -72,13 +73,13 @@ def _held(life: _Life, states: Mapping[tuple[str, str], str]) -> Held:
         Plot("shared memory", _lines(life, starts, "shm"), bounds=_bounds(life, starts)),
     ]
     still = []
-    for name in COUNTS:
+    for name, one in SINGULAR.items():
         lines = _lines(life, starts, name)
         values = {y for line in lines for _, y in line.points}
         if len(values) > 1:
             plots.append(Plot(name, lines, "", bounds=_bounds(life, starts)))
         elif any(values):
-            still.append(f"{min(values):.0f} {name}")
+            still.append(counted.count(int(min(values)), one))
     role = life.processes[0].role
     drawn = [
         dataclasses.replace(

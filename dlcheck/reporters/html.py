@@ -21,9 +21,11 @@ from dlcheck.findings import REGISTRY, Finding, Report, RuleState, Severity
 from dlcheck.observation import Culprit, Split
 from dlcheck.observation.pictures import OF_BATCH, Picture
 from dlcheck.reporters import (
+    asides,
     batch,
     chain,
     counted,
+    device,
     evidence,
     held,
     memory,
@@ -31,6 +33,7 @@ from dlcheck.reporters import (
     prose,
     source,
 )
+from dlcheck.reporters.stages import Chain, Stage
 from dlcheck.reporters.visible import visible
 
 HERE = Path(__file__).parent
@@ -58,6 +61,7 @@ def render(report: Report) -> str:
         css=Markup((HERE / "page.css").read_text(encoding="utf-8")),  # noqa: S704 - our own file
         counts=_counts(report.findings),
         cut=report.observation.cut,
+        asides=asides.asides(report.observation),
         findings=[_finding(n, one, report, anchors) for n, one in enumerate(report.findings, 1)],
         splits=splits,
         looked=_looked(report),
@@ -153,7 +157,7 @@ def _split(number: int, name: str, split: Split, report: Report) -> dict[str, An
     rows = batch.rows(split)
     drawn = [p for p in split.pictures.values() if p.sample == OF_BATCH and _uri(p)]
     processes, left = held.held(split)
-    device = held.on_device(split.device)
+    on_device = held.on_device(split.device)
     ways = chain.chains(name, split, report.findings)
     return {
         "id": f"split-{number}",
@@ -165,13 +169,14 @@ def _split(number: int, name: str, split: Split, report: Report) -> dict[str, An
         "head": batch.HEAD, "rows": rows[:MOST_ROWS], "rows_left": max(len(rows) - MOST_ROWS, 0),
         "rows_of": "batch" if split.batch_fields else "samples (no batch was made)",
         "batch": [_picture(p) for p in sorted(drawn, key=lambda p: p.number)[:MOST_BATCH]],
-        "held": [_held(one) for one in [*processes, *([device] if device else [])]],
-        "held_left": left, **_verdicts(split), **_budget(split),
+        "held": [_held(one) for one in [*processes, *([on_device] if on_device else [])]],
+        "held_left": left, **_verdicts(split),
+        "sections": [_section(one) for one in device.sections(split)],
         "culprits": [_culprit(one) for one in list(split.culprits.values())[:MOST_CULPRITS]],
     }  # fmt: skip
 
 
-def _chain(prefix: str, way: chain.Chain) -> dict[str, Any]:
+def _chain(prefix: str, way: Chain) -> dict[str, Any]:
     stages = [_stage(f"{prefix}n{n}", stage) for n, stage in enumerate(way.stages)]
     numbers = iter(range(1, len(stages) + 1))
     for stage in stages:
@@ -180,7 +185,7 @@ def _chain(prefix: str, way: chain.Chain) -> dict[str, Any]:
     return {"title": way.title, "note": way.note, "stages": stages}
 
 
-def _stage(id_: str, stage: chain.Stage) -> dict[str, Any]:
+def _stage(id_: str, stage: Stage) -> dict[str, Any]:
     levels = {blame.severity for blame in stage.blames}
     shown = _picture(stage.picture) if stage.picture and _uri(stage.picture) else {}
     words = zip(("", "", "layout ", ""), stage.looks, stage.changed, strict=True)
@@ -228,16 +233,11 @@ def _verdicts(split: Split) -> dict[str, Any]:
     return {"grown_head": memory.HEAD[:-1], "grown": rows, "grown_title": memory.title(split)}
 
 
-def _budget(split: Split) -> dict[str, Any]:
-    """Lay out what a step would take on a device, a bar a part."""
-    budget = split.budget
-    if budget is None or not budget.peak:
-        return {"budget": [], "budget_words": budget.reason if budget else ""}
-    parts = [(name, size) for name, size in budget.parts().items() if size]
-    rows = [(n, plots.amount(size), f"{100 * size / budget.peak:.1f}") for n, size in parts]
-    what = ", ".join(filter(None, [budget.model, budget.loss, budget.optimizer]))
-    peak = f"{plots.amount(budget.peak)} at its fullest, in {budget.moment or 'the step'}"
-    return {"budget": rows, "budget_words": f"{what}, batch of {budget.batch:,}: {peak}"}
+def _section(section: device.Section) -> dict[str, Any]:
+    """Lay out a table and its sentences; a last cell that is a share gets a bar of that length."""
+    rows = [(row, row[-1].rstrip("%") if row[-1].endswith("%") else "") for row in section.rows]
+    title = section.title[:1].upper() + section.title[1:]
+    return {"title": title, "head": section.head, "rows": rows, "lines": section.lines}
 
 
 def _culprit(one: Culprit) -> tuple[str, ...]:

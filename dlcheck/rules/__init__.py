@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dlcheck.rules import (
     boxes,
+    broadcast,
     colour,
     contract,
     device,
@@ -32,6 +33,7 @@ from dlcheck.rules import (
 
 __all__ = [
     "boxes",
+    "broadcast",
     "colour",
     "contract",
     "device",

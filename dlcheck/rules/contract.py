@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 from collections.abc import Iterator, Mapping
 
 from dlcheck.findings import ERROR, Finding, NotApplicable, Where, rule
-from dlcheck.observation import ModelRun, Observation, Split, shape_text
+from dlcheck.observation import ModelRun, Observation, Split, Trial, shape_text
 from dlcheck.rules import between, ways
+from dlcheck.rules.broadcast import refuses
 from dlcheck.rules.expecting import Broken, broken, expectations
-from dlcheck.rules.words import bare, joined, named
+from dlcheck.rules.words import bare, base, joined, named
 
 MOST_MESSAGE = 160
 STRONGER = (
     "ragged-batch", "channel-count-varies", "structure-varies", "misaligned-pair",
     "ragged-annotations", "hwc-image", "layout-flip", "reshape-scramble", "bgr-order",
     "not-scaled", "double-scaled", "non-finite", "dtype-mismatch", "label-range", "soft-label",
-    "mask-values", "bad-boxes", "overflow-wrap",
+    "mask-values", "bad-boxes", "overflow-wrap", "broadcast-target",
 )  # fmt: skip
 
 
@@ -37,7 +39,8 @@ def contract_mismatch(obs: Observation) -> Iterator[Finding]:
     `expect` and the model give errors, splits of other normalisation, classes, layout or dtype
     warnings. Splits of other sizes or ranges are no fault.
     """
-    findings = [*_expected(obs), *_refusals(obs), *between.findings(obs)]
+    expected = list(_expected(obs))
+    findings = [*expected, *_refusals(obs), *_tried(obs, expected), *between.findings(obs)]
     if not findings and not _judged(obs):
         reasons = [s.model_run.reason for s in obs.splits.values() if s.model_run]
         raise NotApplicable(next(iter(reasons), "no expect, no model and no second split"))
@@ -48,7 +51,8 @@ def _judged(obs: Observation) -> bool:
     """Tell whether there was a contract to compare with."""
     runs = [split.model_run for split in obs.splits.values() if split.model_run]
     expects = any(split.given.get("expect") for split in obs.splits.values())
-    return expects or any(not run.reason for run in runs) or between.comparable(obs)
+    tried = any(not trial.reason for split in obs.splits.values() for trial in split.trials)
+    return expects or tried or any(not run.reason for run in runs) or between.comparable(obs)
 
 
 def _expected(obs: Observation) -> Iterator[Finding]:
@@ -120,23 +124,63 @@ def _refusals(obs: Observation) -> Iterator[Finding]:
             yield _refusal(name, split, run)
 
 
+def _tried(obs: Observation, expected: list[Finding]) -> Iterator[Finding]:
+    """Fire where a layer or loss of the user's step refused a batch that it was given."""
+    said = {(one.where.split, one.where.field) for one in expected}
+    for name, split in obs.splits.items():
+        for trial in split.trials:
+            if trial.about and not refuses(trial) and (name or None, trial.field) not in said:
+                yield _step_refusal(name, split, trial)
+
+
+def _step_refusal(name: str, split: Split, trial: Trial) -> Finding:
+    failure = split.failures.get(trial.failure)
+    text = failure.message if failure else ""
+    run = ModelRun(
+        field=trial.field or "", dtype=trial.dtype, shape=trial.shape, failure=failure,
+        layer=trial.layer, kind=trial.kind or trial.loss or "the step", wanted=trial.wanted,
+        got=trial.got, about=trial.about,
+    )  # fmt: skip
+    finding = _refusal(name, split, run, "the step")
+    frame = failure.user_frame if failure else None
+    where = finding.where
+    if trial.field is None:
+        where = Where(name or None, file=frame.file if frame else None,
+                      line=frame.line if frame else None)  # fmt: skip
+    evidence = finding.evidence | {
+        "tried_on": f"the {trial.batch} batch",
+        "loss": trial.loss,
+        "step_line": f"{base(frame.file)}:{frame.line}  {frame.text}" if frame else "",
+    }
+    message = finding.message
+    if trial.about == "classes":
+        message = (
+            f"{trial.loss} got the label {trial.got} in {named(run.field)} for {trial.wanted} "
+            "outputs of the model"
+        )
+    elif trial.field is None:
+        message = f"the step refuses the {trial.batch} batch: {text[:MOST_MESSAGE]}"
+    return dataclasses.replace(finding, message=message, where=where, evidence=evidence)
+
+
 def _said_otherwise(split: Split, run: ModelRun) -> bool:
     """Tell a dtype that the config itself expects: then something casts it on the way."""
     return run.about == "dtype" and ways.expected(split, run.field).get("dtype") == run.dtype
 
 
-def _refusal(name: str, split: Split, run: ModelRun) -> Finding:
+def _refusal(name: str, split: Split, run: ModelRun, by: str = "") -> Finding:
     model = split.given.get("model")
     node = model if isinstance(model, Mapping) else {"_target_": str(model or "")}
     target = bare(str(node.get("_target_") or node.get("class_path") or "").replace(":", "."))
     layer = f"{run.kind} `{run.layer}`" if run.layer else run.kind
     text = run.failure.message if run.failure else ""
     quarrel = f" wants {run.wanted} {run.about} and got {run.got}" if run.wanted else ""
-    if run.about == "dtype":
+    if run.about == "dtype" and run.wanted:
         quarrel = f" wants {run.wanted} and got {run.got}"
     said = f" refuses it: {text[:MOST_MESSAGE]}" if not quarrel else f"{quarrel}"
     given = f"{run.dtype} {shape_text(run.shape)}"
-    message = f"the model {target} does not take {named(run.field)} ({given}): {layer}{said}"
+    by = by or f"the model {target}"
+    message = f"{by} does not take {named(run.field)} ({given}): {layer}{said}"
     step, journey = ways.last_change(split, run.field, "dtype" if run.about == "dtype" else "shape")
     file, line = (step.file, step.line) if step else ways.returned(journey)
     if line is None and split.loader is not None:

@@ -42,6 +42,7 @@ NO_DEVICE = "no batch was moved to a device: --device auto asks for it"
     why="Live tensors pile up on the accelerator until a step fails with out of memory, often "
     "hours after the line that keeps them; emptying the cache gives none of it back.",
     fix="Keep .item() or .detach().cpu() of what is logged, and drop outputs before the next step.",
+    yields_to=("graph-retained",),
 )
 def device_leak(obs: Observation) -> Iterator[Finding]:
     """Fire where live bytes on the device grow with each step or epoch and do not level off.
@@ -69,7 +70,9 @@ def _nothing(devices: Sequence[Device]) -> None:
 def device_growth(readings: Sequence[Reading]) -> dict[str, Any] | None:
     """Bytes a step, and an epoch, by which live memory grows; None where it does not."""
     epochs: dict[int, list[Reading]] = {}
-    for reading in readings:
+    # Epochs before the first step hold neither gradients nor what the optimizer keeps.
+    stepped = [reading for reading in readings if reading.stepped]
+    for reading in stepped or readings:
         epochs.setdefault(reading.epoch, []).append(reading)
     ordered = [epochs[number] for number in sorted(epochs)]
     if len(ordered) > 1:

@@ -71,9 +71,16 @@ def watched(obs: Observation) -> Iterator[tuple[str, Split]]:
 
 
 def culprits(split: Split, role: str, *resources: str) -> list[Culprit]:
-    """Return what the probe found for a role, the best first."""
+    """Return what the probe could name for a role, the best first.
+
+    Where it could not, it says how much grew, and nothing else.
+    """
     found = sorted(split.culprits.items())
-    return [c for _, c in found if c.role == role and c.resource in resources and c.grew > 0]
+    return [
+        c for _, c in found
+        if c.role == role and c.resource in resources and c.grew > 0
+        and (c.attribute or c.line or c.type or c.detail.get("field") is not None)
+    ]  # fmt: skip
 
 
 def candidates(name: str, split: Split) -> Iterator[Kept]:
@@ -171,10 +178,16 @@ def view_of(one: Kept) -> Culprit | None:
     """Return the view that pins most of what grew; None when growth is what is used."""
     for culprit in culprits(one.split, one.role, "view"):
         known = one.culprit is not None and culprit.attribute == one.culprit.attribute
-        used = max(culprit.whole - culprit.grew, 1)
-        if culprit.whole >= PINNED * used and (known or culprit.grew >= one.bytes_per_epoch / 2):
+        if culprit.whole >= PINNED * used(culprit) and (
+            known or culprit.grew >= one.bytes_per_epoch / 2
+        ):
             return culprit
     return None
+
+
+def used(view: Culprit) -> int:
+    """Return the bytes that a view shows of the storages it keeps."""
+    return max(view.items, 1)
 
 
 def place(name: str, culprit: Culprit | None, growth: Growth, split: Split) -> Where:
@@ -242,11 +255,11 @@ def facts(growth: Growth, culprit: Culprit | None) -> dict[str, Any]:
 
 
 def speed(growth: Growth) -> str:
-    """Say how fast a process gains: `3.1 MiB with every epoch (10.6 KiB a sample)`."""
+    """Say how fast a process gains: `3.1 MiB more with every epoch (10.6 KiB a sample)`."""
     if growth.within:
         by_end = f"{size(growth.per_epoch)} by the epoch's end"
-        return f"{size(growth.per_sample)} with every sample ({by_end})"
-    return f"{size(growth.per_epoch)} with every epoch ({size(growth.per_sample)} a sample)"
+        return f"{size(growth.per_sample)} more with every sample ({by_end})"
+    return f"{size(growth.per_epoch)} more with every epoch ({size(growth.per_sample)} a sample)"
 
 
 def levelled(growth: Growth) -> str:

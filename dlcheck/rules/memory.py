@@ -55,7 +55,9 @@ def _leak(obs: Observation, one: Kept) -> Finding:
     ends = filled(left, gain, epoch_seconds(obs, one.name, one.split)) if not growth.within else ""
     said = [f"{WHO[one.role]} keeps {_speed(one)} and gives nothing back"]
     if culprit is not None and culprit.attribute:
-        said.append(f": {keeping.holder(culprit)} holds {culprit.items:,} items by then")
+        said.append(
+            f": {keeping.holder(culprit)} held {culprit.items:,} items when it was driven again"
+        )
     elif culprit is not None and culprit.line:
         said.append(f", allocated at {keeping.made_at(culprit)}")
     else:
@@ -82,7 +84,7 @@ def _leak_level(one: Kept, gain: float, memory: int | None) -> Severity:
 def _speed(one: Kept) -> str:
     growth = one.growth
     if growth.resource != "objects":
-        return f"{keeping.speed(growth)} more{keeping.levelled(growth)}"
+        return f"{keeping.speed(growth)}{keeping.levelled(growth)}"
     counted = f"{growth.per_epoch:,.0f} more Python objects with every epoch"
     each = f"{growth.per_sample:.3g} a sample"
     known = f", {size(one.bytes_per_sample)} in bytes" if one.culprit else ""
@@ -175,7 +177,7 @@ def storage_pinned_by_view(obs: Observation) -> Iterator[Finding]:
 
 
 def _pinned(one: Kept, view: Culprit) -> Finding:
-    used = max(view.whole - view.grew, 1)
+    used = keeping.used(view)
     message = (
         f"{keeping.holder(view)} shows {size(used)} and keeps {size(view.whole)} alive in "
         f"{WHO[one.role]}: its items are views of storages {view.whole / used:,.0f} times as large"
@@ -190,7 +192,7 @@ def _shipped(name: str, split: Split, role: str, known: set[str]) -> Iterator[Fi
         field = view.detail.get("field")
         if field is None or view.attribute in known:
             continue
-        used = max(view.whole - view.grew, 1)
+        used = keeping.used(view)
         if view.whole < keeping.PINNED * used or view.grew < WORTH_PINNING:
             continue
         message = (

@@ -22,6 +22,7 @@ WHILE = {
     "collate": "while joining samples to a batch",
     "batch": "while taking a batch from the loader",
     "hook": "in the epoch_hook",
+    "step": "in the step",
 }
 # The first that is found in exception, message or stderr speaks.
 CURES = {
@@ -67,8 +68,15 @@ HANG_CURE = (
 def pipeline_error(obs: Observation) -> Iterator[Finding]:
     """Fire for each exception, exit, crash or hang that no other rule explains."""
     for name, failures in _failures(obs):
-        if failures[0].phase != "target":
+        if failures[0].phase != "target" and not _refused_batch(obs, name, failures[0]):
             yield _pipeline_finding(name, failures)
+
+
+def _refused_batch(obs: Observation, name: str, failure: Failure) -> bool:
+    """Tell a step that failed for what the batch is: the rules on batches speak of that."""
+    split = obs.splits.get(name)
+    trials = split.trials if split else ()
+    return any(trial.failure == failure.key and trial.about for trial in trials)
 
 
 @rule(

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterator
 from typing import Any
 
-from dlcheck.findings import ERROR, WARNING, Finding, NotApplicable, Where, rule
+from dlcheck.findings import ERROR, Finding, NotApplicable, Where, rule
 from dlcheck.observation import Culprit, Line, Look, Observation, Optimizer, Split, Steps
 from dlcheck.rules.words import base, number
 

@@ -11,6 +11,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from types import FunctionType, MethodType
 from typing import Any
 
 from dlcheck.observation import Device, Touch, plain
@@ -18,7 +19,7 @@ from dlcheck.observers.device import Figures, Live, OnDevice
 from dlcheck.run import nvml, torch_private
 from dlcheck.run.failures import caller
 
-DEEPEST = 3
+DEEPEST = 5
 MOST_REACHED = 400
 
 
@@ -90,11 +91,8 @@ class Cuda:
         owner = getattr(step, "owner", None)
         if isinstance(owner, sys.modules["torch"].nn.Module):
             owner.to(self.name)
-        return any(
-            getattr(p, "is_cuda", False)
-            for module in reached_modules(step)
-            for p in list(module.parameters())[:1]
-        )
+        first = (next(module.parameters(), None) for module in reached_modules(step))
+        return any(one is not None and one.is_cuda for one in first)
 
     def stop(self) -> None:
         """Stop the history, if we began it."""
@@ -123,7 +121,7 @@ def live_blocks(snapshot: Mapping[str, Any], index: int) -> list[Live]:
 def choose(asked: str) -> tuple[Cuda | None, str]:
     """Find the device that --device names; the reason why there is none, in one line."""
     if asked in {"", "cpu"}:
-        return None, "" if not asked else "--device cpu: nothing was moved"
+        return None, "" if not asked else "batches stayed on the CPU"
     count, why = visible_devices()
     index = 0 if asked in {"auto", "cuda"} else int(asked.partition(":")[2])
     if asked == "auto" and os.environ.get("LOCAL_RANK", "").isdigit():
@@ -245,7 +243,7 @@ def reached_modules(step: Any) -> Iterator[Any]:
         if id(one) in seen:
             continue
         seen.add(id(one))
-        if isinstance(one, torch.nn.Module):
+        if issubclass(type(one), torch.nn.Module):
             yield one
         elif depth < DEEPEST:
             queue += [(inner, depth + 1) for inner in _parts(one)]
@@ -253,27 +251,27 @@ def reached_modules(step: Any) -> Iterator[Any]:
 
 def _parts(value: Any) -> list[Any]:
     """List what a function, a method, a partial or an object holds; runs no user code."""
-    if isinstance(value, functools.partial):
+    kind = type(value)
+    if kind is functools.partial:
         return [value.func, *value.args, *value.keywords.values()]
-    found: list[Any] = []
-    owner = getattr(value, "__self__", None) if callable(value) else None
-    if owner is not None:
-        found.append(owner)
-    function = getattr(value, "__func__", value)
-    code = getattr(function, "__code__", None)
-    if code is not None:
-        names = getattr(function, "__globals__", {})
-        found += [names[name] for name in code.co_names if name in names]
-        for cell in getattr(function, "__closure__", None) or ():
-            with contextlib.suppress(ValueError):
-                found.append(cell.cell_contents)
-        return found
-    if isinstance(value, dict):
-        return found + list(value.values())
-    if isinstance(value, list | tuple):
-        return found + list(value)
+    if kind is MethodType:
+        return [value.__self__, value.__func__]
+    if kind is FunctionType:
+        return _reached_by(value)
+    if issubclass(kind, dict) or kind in {list, tuple}:
+        return list(dict.values(value) if issubclass(kind, dict) else value)
     try:
         held = object.__getattribute__(value, "__dict__")
     except AttributeError:
-        return found
-    return found + (list(held.values()) if isinstance(held, dict) else [])
+        return []
+    return list(held.values()) if isinstance(held, dict) else []
+
+
+def _reached_by(function: FunctionType) -> list[Any]:
+    """List the globals that a function names, and what its closure holds."""
+    names = function.__globals__
+    found = [names[name] for name in function.__code__.co_names if name in names]
+    for cell in function.__closure__ or ():
+        with contextlib.suppress(ValueError):
+            found.append(cell.cell_contents)
+    return found

@@ -15,6 +15,7 @@ from dlcheck.observers.device import OnDevice
 from dlcheck.observers.memory import Meter
 from dlcheck.observers.steps import Follower
 from dlcheck.run import spread, torch_private
+from dlcheck.run.blame import unable
 from dlcheck.run.facts import length_of
 from dlcheck.run.failures import failure_of, safe_text
 from dlcheck.run.hooks import follow_stateful
@@ -227,8 +228,12 @@ class Drive:
         try:
             self.hand_over(batch)
         except BaseException as error:  # noqa: BLE001 - the user's failure is what we look for
-            self.fail(error, "step")
-            return False
+            why = unable(error)
+            if not why:
+                self.fail(error, "step")
+                return False
+            self.step = None
+            self.watch.note(steps={"reason": why})
         if meter is not None:
             meter.after(resident, "step")
         return True

@@ -34,6 +34,7 @@ def measure(drive: Drive, *, first: int = 0, asks: bool = False) -> None:
     release(loader)
     watch.persistent = bool(getattr(loader, "persistent_workers", False))
     begun = time.monotonic()
+    watch.freeze()
     drive.deadline = float("inf")
     watch.note(epochs_wanted=plan.epochs, epoch_batches=plan.epoch_batches)
     drive.meter = meter = watch.meter()
@@ -83,10 +84,10 @@ def one_epoch(drive: Drive, number: int, deadline: float, most: int | None) -> b
         meter.begin_epoch(number)
     finished = drive.epoch(number, deadline, most)
     # The iterator is gone by now, and with it workers that end with their epoch.
-    if not drive.watch.persistent:
-        drive.watch.thaw()
     if meter is not None:
         meter.end()
+    if drive.follower is not None:
+        drive.follower.ended()
     return finished
 
 

@@ -19,6 +19,7 @@ from dlcheck.run import (
     fresh,
     grads,
     limits,
+    losses,
     probe,
     ranks,
     rebuilt,
@@ -150,6 +151,7 @@ def conclude(
     stepping.note_trials(watch, drives)
     contract.note_batchnorm(watch, drives, specs)
     refusal.note_refusal(watch, drives, specs)
+    losses.note_losses(watch, drives, specs)
 
 
 def chosen_device(
@@ -178,7 +180,11 @@ def driven(drive: Drive, command: str) -> None:
         drive.plan.budget = SHAPES_SHARE * budget
     drive.run()
     if command == "gate" and not drive.failed:
-        drive.plan.budget = (1 - SHAPES_SHARE) * budget
+        plan = drive.plan
+        plan.budget = (1 - SHAPES_SHARE) * budget
+        if plan.samples is not None and plan.samples > 0:
+            # Epochs of as many samples as were asked for.
+            plan.samples, plan.epoch_batches = None, plan.epoch_batches or drive.batches
         stepping.measure(drive, first=1)
 
 

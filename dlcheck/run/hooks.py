@@ -379,8 +379,6 @@ def _follow_workers(iterator: Any, watch: Watch) -> None:
         context = loader.multiprocessing_context or sys.modules["torch.multiprocessing"]
         watch.loaders += 1
         if context.get_start_method() == "fork":
-            if watch.metering:
-                watch.freeze()
             start(self, loader, *args, **kwargs)
             return
         loader.worker_init_fn = WorkerInit(watch, user)

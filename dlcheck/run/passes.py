@@ -21,12 +21,15 @@ from typing import Any
 
 from dlcheck.observers import counters, starters
 from dlcheck.observers.allocations import Allocations, kept
-from dlcheck.observers.attributes import Census, Node, Walk, roots_of
+from dlcheck.observers.attributes import Census, Node, Walk
 from dlcheck.observers.cycles import pinned
 from dlcheck.observers.grown import Grown, Growth, meter
+from dlcheck.observers.natives import Natives
 from dlcheck.observers.peaks import Peaks
+from dlcheck.observers.roots import roots_of
 from dlcheck.observers.sizes import Sizes
 from dlcheck.observers.starters import Lines, Place
+from dlcheck.observers.views import Views
 from dlcheck.run.failures import is_user
 from dlcheck.run.rounds import MOST_BATCHES, Rounds
 
@@ -78,14 +81,17 @@ class Looks:
         self.heaps: list[int] = []
         self.blocks: list[int] = []
         self.driven: list[tuple[int, int]] = []
+        self.own = 0
 
     def take(self) -> None:
         gc.collect()
-        self.heaps.append(counters.heap() or 0)
+        before = counters.heap() or 0
+        self.heaps.append(before - self.own)
         self.blocks.append(counters.blocks() or 0)
         self.driven.append((self.rounds.samples, self.rounds.driven))
         known = self.censuses[-1] if self.censuses else None
         self.censuses.append(Walk(known).run(self.job.roots(self.rounds)))
+        self.own += (counters.heap() or 0) - before
 
 
 def keep(job: Job) -> Data:
@@ -240,6 +246,58 @@ def _place(place: Place | None) -> Data | None:
     return {**dataclasses.asdict(place), "text": place.text}
 
 
+def stay(job: Job) -> Data:
+    """Drive an epoch line by line after a first one, and say which lines' memory stays."""
+    rounds = job.rounds()
+    watched: Natives | None = None
+
+    def around() -> Any:
+        return watched.watching() if watched is not None else contextlib.nullcontext()
+
+    rounds.around = around
+    for number in range(1 + TRACKED):
+        for count in rounds.epoch(number):
+            if watched is not None:
+                watched.settle()
+            elif count == FIRST:
+                watched = Natives(rounds.deadline)
+                begun = rounds.samples, rounds.driven
+            if watched is not None and count > FIRST + TRACED_BATCHES:
+                break
+        if rounds.late():
+            break
+    if watched is None:
+        return {}
+    gc.collect()
+    watched.settle()
+    return {
+        "stayed": [
+            {**(_place(place) or {}), "bytes": size, "times": times}
+            for place, size, times in watched.stayed()[:3]
+        ],
+        "samples": rounds.samples - begun[0], "batches": rounds.driven - begun[1],
+    }  # fmt: skip
+
+
+def ship(job: Job) -> Data:
+    """Drive a few batches line by line, and say which fields are small views of large storages."""
+    rounds = job.rounds()
+    views = Views(rounds.deadline)
+    rounds.around = views.watching
+    rounds.taken = views.batch
+    for count in rounds.epoch(0):
+        if count >= PEAK_BATCHES:
+            break
+    fields = sorted(views.fields.items(), key=lambda item: item[1][0] - item[1][1])
+    return {
+        "views": [
+            {"field": f, "used": used, "whole": whole, "place": _place(views.places.get(f))}
+            for f, (used, whole, _) in fields[:3]
+        ],
+        "samples": rounds.samples, "batches": rounds.driven,
+    }  # fmt: skip
+
+
 def spend(job: Job) -> Data:
     """Drive a few batches line by line and say during which one most memory was needed."""
     rounds = job.rounds()
@@ -333,4 +391,8 @@ def settle() -> None:
         die_with_parent()
 
     os.register_at_fork(after_in_child=after)
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        # The threads of a pool that was there before the fork are not there now.
+        torch.set_num_threads(1)
     gc.freeze()

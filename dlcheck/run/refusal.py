@@ -7,6 +7,7 @@ real weights and values says nothing about the data.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import inspect
 import re
 from collections.abc import Iterator, Mapping
@@ -31,6 +32,12 @@ SIZES = re.compile(
 DTYPES = re.compile(r"same dtype|same type|expected scalar type|data type|dtype", re.IGNORECASE)
 # What fails for want of values or of a device, not for what was given.
 OTHER = re.compile(r"meta|device|fake|\.item\(\)|data-dependent|not implemented", re.IGNORECASE)
+# What the meta device cannot do and a processor can.
+NO_KERNEL = re.compile(
+    r"meta|\.item\(\)|data-dependent|not implemented|NotImplemented", re.IGNORECASE
+)
+MOST_WEIGHTS = 128_000_000
+FEW = 2
 KINDS = (RuntimeError, ValueError, AssertionError, IndexError)
 Call = tuple[str, Any, tuple[Any, ...]]
 
@@ -59,10 +66,40 @@ def run_model(node: Any, leaves: list[Described], *, stepped: bool = False) -> M
         return ModelRun(**given, reason="the step feeds the model, and may prepare the batch")
     if not (shaped.dtype or "").startswith(("float", "bfloat")):
         return ModelRun(**given, reason=f"a {shaped.dtype} batch may yet be cast on the device")
+    reason = ""
+    for device in ("meta", "cpu"):
+        try:
+            with unchanged_random():
+                run = _run(node, shaped, given, device)
+        except BaseException as error:  # noqa: BLE001 - the model is the user's, and may need more
+            run = ModelRun(**given, reason=_why(error))
+        reason = reason or run.reason
+        if not NO_KERNEL.search(run.reason) or not _small(node):
+            break
+    return dataclasses.replace(run, reason=reason) if run.reason else run
+
+
+@contextlib.contextmanager
+def unchanged_random() -> Iterator[None]:
+    """Leave torch's random state as it is found: models draw their weights."""
+    import torch
+
+    before = torch.get_rng_state()
     try:
-        return _run(node, shaped, given)
-    except BaseException as error:  # noqa: BLE001 - the model is the user's, and may need more
-        return ModelRun(**given, reason=_why(error))
+        yield
+    finally:
+        torch.set_rng_state(before)
+
+
+def _small(node: Any) -> bool:
+    """Tell whether the model can be built for real without much memory or time."""
+    import torch
+
+    with contextlib.suppress(Exception), torch.device("meta"):
+        model = instantiate(node, "model")
+        model = model() if isinstance(model, type) else model
+        return bool(sum(p.numel() for p in model.parameters()) <= MOST_WEIGHTS)
+    return False
 
 
 def first_input(leaves: list[Described]) -> Described | None:
@@ -84,10 +121,10 @@ def _is_float(leaf: Described) -> bool:
     return (leaf.dtype or "").startswith(("float", "bfloat"))
 
 
-def _run(node: Any, shaped: Described, given: dict[str, Any]) -> ModelRun:
+def _run(node: Any, shaped: Described, given: dict[str, Any], device: str) -> ModelRun:
     import torch
 
-    with torch.device("meta"), torch.no_grad():
+    with torch.device(device), torch.no_grad():
         model = instantiate(node, "model")
         if isinstance(model, type):
             model = model()
@@ -96,7 +133,11 @@ def _run(node: Any, shaped: Described, given: dict[str, Any]) -> ModelRun:
         if _takes_more(model):
             return ModelRun(**given, reason="the model takes more than one input")
         model.eval()
-        batch = torch.empty(tuple(shaped.shape or ()), dtype=getattr(torch, str(shaped.dtype)))
+        shape = tuple(shaped.shape or ())
+        if device != "meta":
+            # A real forward computes: two samples tell as much as a batch.
+            shape = (min(shape[0], FEW), *shape[1:])
+        batch = torch.zeros(shape, dtype=getattr(torch, str(shaped.dtype)))
         at_work: list[Call] = []
         begun: list[Call] = []
         with _followed(model, at_work, begun):
@@ -110,7 +151,7 @@ def _run(node: Any, shaped: Described, given: dict[str, Any]) -> ModelRun:
 def _double(begun: list[Call], given: dict[str, Any]) -> ModelRun | None:
     """Find the layer that refuses float64: the meta device lets it pass, no other does."""
     for path, layer, inputs in begun:
-        about, wanted, got = _quarrel(layer, inputs)
+        about, wanted, got = quarrel(layer, inputs)
         if about == "dtype" and got == "float64" and given["dtype"] == got:
             return ModelRun(
                 **given, layer=path, kind=type(layer).__name__, wanted=wanted, got=got, about=about
@@ -161,7 +202,7 @@ def _refused(error: BaseException, at_work: list[Call], given: dict[str, Any]) -
     if not at_work or OTHER.search(text):
         return ModelRun(**given, reason=_why(error))
     path, layer, inputs = at_work[-1]
-    about, wanted, got = _quarrel(layer, inputs)
+    about, wanted, got = quarrel(layer, inputs)
     if not about:
         about = "size" if SIZES.search(text) else "dtype" if DTYPES.search(text) else ""
     if not about:
@@ -173,7 +214,7 @@ def _refused(error: BaseException, at_work: list[Call], given: dict[str, Any]) -
     )  # fmt: skip
 
 
-def _quarrel(layer: Any, inputs: tuple[Any, ...]) -> tuple[str, str, str]:
+def quarrel(layer: Any, inputs: tuple[Any, ...]) -> tuple[str, str, str]:
     """Say what a known layer wanted and got: (channels | features | dtype, wanted, got)."""
     array = next((one for one in inputs if hasattr(one, "shape")), None)
     if array is None:

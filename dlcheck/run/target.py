@@ -67,7 +67,7 @@ def build(name: str, spec: dict[str, Any]) -> dict[str, Target]:
         targets = _from_datamodule(name, spec)
     else:
         targets = _from_parts(name, spec)
-    for key, target in targets.items():
+    for target in targets.values():
         target.epoch_hook = hook
     _with_roles(targets, name, spec.get("role", "train"))
     for target in targets.values():

@@ -92,9 +92,9 @@ class Watch:
         return self.driving
 
     def freeze(self) -> None:
-        """Keep what there is out of collections while workers live.
+        """Keep what there is out of collections: in a worker one would un-share all of it.
 
-        One in a worker, or in the main process, would un-share all of it.
+        What the user's code makes from then on is collected as ever.
         """
         if not gc.get_freeze_count():
             gc.collect()
@@ -102,7 +102,7 @@ class Watch:
             self.frozen = True
 
     def thaw(self) -> None:
-        """Undo `freeze`, once the workers are gone."""
+        """Undo `freeze`."""
         if self.frozen:
             gc.unfreeze()
             self.frozen = False

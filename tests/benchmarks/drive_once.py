@@ -17,9 +17,25 @@ def seconds() -> float:
     return total
 
 
-def bare(loader: object) -> None:
-    for _ in loader:  # type: ignore[attr-defined]
-        pass
+def bare(loader: object, epochs: int = 1) -> None:
+    for _ in range(epochs):
+        for _ in loader:  # type: ignore[attr-defined]
+            pass
+
+
+def metered(loader: object) -> None:
+    from dlcheck.run.drive import Drive, Plan
+    from dlcheck.run.epochs import measure
+    from dlcheck.run.target import Target
+
+    drive = Drive(
+        WATCH,
+        Target(loader, loader.dataset),  # type: ignore[attr-defined]
+        Plan(3600.0, None, 0, epochs=EPOCHS),
+    )
+    measure(drive)
+    assert drive.batches
+    assert not drive.stopped
 
 
 def watched(loader: object) -> None:
@@ -31,10 +47,17 @@ def watched(loader: object) -> None:
     assert drive.epoch(0, float("inf"))
 
 
+def bare_epochs(loader: object) -> None:
+    bare(loader, EPOCHS if sys.argv[1] == "bare-epochs" else 1)
+
+
+EPOCHS = 3
+RUNS = {"watched": watched, "metered": metered}
+
 if __name__ == "__main__":
     from pipelines import make_photos
 
-    if sys.argv[1] == "watched":
+    if sys.argv[1] in RUNS:
         from dlcheck.run.hooks import install
         from dlcheck.run.scratch import Scratch
         from dlcheck.run.watch import Watch
@@ -45,5 +68,5 @@ if __name__ == "__main__":
     loader = make_photos()
     loader.dataset[0]
     cpu, wall = seconds(), time.perf_counter()
-    (watched if sys.argv[1] == "watched" else bare)(loader)
+    RUNS.get(sys.argv[1], bare_epochs)(loader)
     json.dump({"cpu": seconds() - cpu, "wall": time.perf_counter() - wall}, sys.stdout)

@@ -59,3 +59,21 @@ def test_overhead(
             f"{spread(watched)}, bare/bare {spread(same)}, {1e6 * a_sample:.0f} us a sample"
         )
     assert statistics.median(watched) <= MOST
+
+
+@pytest.mark.parametrize("workers", [2, 0])
+def test_overhead_of_leak(
+    workers: int, environment: dict[str, str], pace: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Three epochs with all counters read, against the same three epochs bare."""
+    pairs, seconds = (3, 2.0) if pace == "quick" else (PAIRS, SECONDS)
+    environment = environment | {"DLCHECK_BENCH_WORKERS": str(workers)} | NO_SPINNING
+    a_sample = once("bare", environment | {"DLCHECK_BENCH_SAMPLES": "200"}) / 200
+    environment["DLCHECK_BENCH_SAMPLES"] = str(int(seconds / a_sample) + 1)
+    metered = ratios("bare-epochs", "metered", pairs, environment)
+    with capsys.disabled():
+        print(
+            f"\nleak, {workers} workers, {pairs} pairs of 3 x {seconds:.0f} CPU s: metered/bare "
+            f"{spread(metered)}"
+        )
+    assert statistics.median(metered) <= MOST

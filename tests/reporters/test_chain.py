@@ -53,9 +53,9 @@ def guilty(found, **more):
 def test_chain_runs_from_the_steps_to_batch_and_training_step():
     (chain,) = chains("", split(), [])
     assert [stage.title for stage in chain.stages] == [
-        "imread", "Crop", "ToImage", "default_collate", "training step",
+        "Cats", "imread", "Crop", "ToImage", "default_collate", "training step",
     ]  # fmt: skip
-    assert chain.stages[2].changed == (True, False, True, False)
+    assert chain.stages[3].changed == (True, False, True, False)
 
 
 def test_of_stages_on_one_line_the_named_one_is_blamed():
@@ -91,9 +91,29 @@ def test_a_refusing_model_is_marked_and_blamed():
 
 def test_what_speaks_of_another_split_field_or_line_blames_nothing():
     for where in ({"split": "val", "file": "data.py", "line": 5},
-                  {"field": "label", "file": "data.py", "line": 5},
+                  {"field": "label", "file": "data.py", "line": 7},
                   {"file": "other.py", "line": 5}, {}):  # fmt: skip
         assert guilty(finding(**where)) == []
+
+
+def test_what_a_stage_did_to_another_field_is_shown_where_its_line_is():
+    """A crop of the image that the mask did not get: the mask's own way has no such line."""
+    assert guilty(finding(field="label", file="data.py", line=4)) == ["imread"]
+
+
+def test_a_field_that_no_stage_made_bears_its_finding_as_a_whole():
+    fields = {"label": Field(dtypes={"int64": Tally(90)}, shapes={"scalar": Tally(90)})}
+    _, chain = chains("", split(fields=fields), [finding(field="label", file="data.py", line=2)])
+    assert chain.title == "one sample, label"
+    assert [stage.title for stage in chain.stages if stage.blames] == ["the sample"]
+
+
+def test_steps_of_the_users_collate_come_before_the_batch():
+    collate = Journey("batch", (step(40, "/", TURNED), step(41, "+", LABEL, ("label",))))
+    journeys = {"0": journey(), "batch": collate}
+    (chain,) = chains("", split(journeys=journeys), [finding(file="data.py", line=40)])
+    assert [stage.title for stage in chain.stages][-3:] == ["/", "default_collate", "training step"]
+    assert chain.stages[-3].blames
 
 
 def test_a_sample_that_a_finding_names_is_shown_after_a_usual_one():
@@ -115,8 +135,8 @@ def test_a_long_way_loses_its_middle_and_says_so():
     (chain,) = chains("", split(journeys={"0": long}), [])
     titles = [stage.title for stage in chain.stages]
     assert "36 more stages" in titles
-    assert len(titles) == MOST_STAGES + 3
-    assert (titles[0], titles[-3]) == ("stage 0", "stage 59")
+    assert len(titles) == MOST_STAGES + 4
+    assert (titles[1], titles[-3]) == ("stage 0", "stage 59")
 
 
 def test_the_step_says_what_it_did_and_bears_findings_on_its_lines():

@@ -22,7 +22,7 @@ CACHE = dataclasses.replace(
     detail={"class": "Folder", "length": [160, 250]},
 )  # fmt: skip
 VIEW = dataclasses.replace(
-    LIST, resource="view", attribute="self.calib", type="deque", items=150, grew=75 * MIB,
+    LIST, resource="view", attribute="self.calib", type="deque", items=600 * KIB, grew=75 * MIB,
     whole=75 * MIB + 600 * KIB, detail={"class": "Sensor", "bound": 200},
 )  # fmt: skip
 RULES = ["DLC501", "DLC502", "DLC509"]
@@ -41,7 +41,7 @@ def test_a_list_that_grows_is_named_with_line_and_projection() -> None:
     assert (one.rule, one.severity) == ("host-leak", ERROR)
     assert (one.where.file, one.where.line, one.where.attribute) == ("pipe.py", 42, "self.results")
     assert "`self.results` (list) of PaperSequence" in one.message
-    assert "2.93 MiB with every epoch (20 KiB a sample)" in one.message
+    assert "2.93 MiB more with every epoch (20 KiB a sample)" in one.message
     assert "are full after" in one.message
     assert one.evidence["made_at"] == "pipe.py:37: img = layer(img)"
 
@@ -120,14 +120,14 @@ def test_a_view_is_told_in_place_of_a_leak_and_although_it_is_bounded() -> None:
 
 
 def test_whole_arrays_are_no_views() -> None:
-    whole = dataclasses.replace(VIEW, grew=KIB, whole=75 * MIB)
+    whole = dataclasses.replace(VIEW, items=75 * MIB, whole=75 * MIB)
     rules = [one.rule for one in found(split_of(*workers(), culprits=(LIST, whole)))]
     assert rules == ["host-leak"]
 
 
 def test_a_field_of_the_batch_may_be_a_view() -> None:
     field = dataclasses.replace(
-        VIEW, attribute="", detail={"field": "image"}, grew=30 * MIB, whole=32 * MIB
+        VIEW, attribute="", detail={"field": "image"}, items=2 * MIB, whole=32 * MIB
     )
     (one,) = found(split_of(process("worker", number=0), culprits=(field,)))
     assert (one.rule, one.where.field) == ("storage-pinned-by-view", "image")

@@ -29,6 +29,8 @@ FAMILIES = {
         "scaling",
         "splits",
     },
+    "4": {"forked"},
+    "5": {"device", "memory", "passing", "piling", "steps"},
 }
 
 

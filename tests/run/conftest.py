@@ -46,6 +46,7 @@ def torch_as_it_was() -> Iterator[None]:
         (fetch, "_IterableDatasetFetcher"),
         (iterator, "__init__"),
         (DataLoader, "__init__"),
+        (DataLoader, "_index_sampler"),
     ]
     before = [getattr(owner, name) for owner, name in kept]
     yield

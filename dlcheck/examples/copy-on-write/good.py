@@ -19,7 +19,7 @@ class Captions(Dataset):
 
     def __getitem__(self, i):
         chance = random.Random(torch.randint(1 << 30, ()).item())
-        places = [chance.randrange(len(self.words)) for _ in range(400)]
+        places = [chance.randrange(240_000) for _ in range(400)]
         return torch.tensor([len(self.words[k]) for k in places]), i % 2
 
 

@@ -21,6 +21,6 @@ class Net(nn.Sequential):
 
 def make_loader():
     generator = torch.Generator().manual_seed(0)
-    images = torch.rand(128, 3, 96, 96, generator=generator)
-    labels = torch.arange(128) % 4
-    return DataLoader(TensorDataset(images, labels), batch_size=64, shuffle=True)  # expect: device-budget
+    images = torch.rand(192, 3, 96, 96, generator=generator)
+    labels = torch.arange(192) % 4
+    return DataLoader(TensorDataset(images, labels), batch_size=96, shuffle=True)  # expect: device-budget

@@ -1,0 +1,23 @@
+"""The model gives (B, 1) and the targets are (B,): the loss compares each with every other."""
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+net = nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 1))
+optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+
+
+def step(batch):
+    x, price = batch
+    loss = nn.functional.mse_loss(net(x), price)  # expect: broadcast-target
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    return loss.item()
+
+
+def make_loader():
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(96, 6, generator=generator)
+    return DataLoader(TensorDataset(x, 2 * x[:, 0] - x[:, 1]), batch_size=8, shuffle=True)
