@@ -78,6 +78,10 @@ SIGMAS = 4
 MAD = 1.4826
 
 
+# What starts up and is closed inside one life weighs more.
+SHORT_FLOORS = {"heap": 64 * KIB, "objects": 512}
+
+
 @dataclass(frozen=True)
 class Growth:
     """One resource in the processes of one role.
@@ -279,13 +283,18 @@ def _noise(resource: str, points: list[tuple[int, int, int]]) -> float:
 
 
 def _scatter(points: list[tuple[int, int, int]]) -> float:
-    """Return the usual distance of a batch's figure from those beside it; a trend is no scatter."""
+    """Return the usual distance of a batch's figure from those beside it.
+
+    A trend is no scatter, and neither is what comes in parts of unequal size and never goes.
+    """
     values = [value for _, _, value in points]
-    bends = [
-        abs(now - (before + after) / 2)
-        for before, now, after in zip(values, values[1:], values[2:], strict=False)
-    ]
-    return MAD * statistics.median(bends) if len(bends) >= FEW_POINTS else 0.0
+    steps = [after - before for before, after in itertools.pairwise(values)]
+    bends = [abs(after - before) / 2 for before, after in itertools.pairwise(steps)]
+    falls = [-step for step in steps if step < 0]
+    if len(bends) < FEW_POINTS or not falls:
+        return 0.0
+    often = min(2 * len(falls) / len(steps), 1.0)
+    return min(MAD * statistics.median(bends), statistics.median(falls) * often)
 
 
 def _spread_out(points: list[tuple[int, int, int]], noise: float) -> bool:
@@ -309,7 +318,7 @@ def _short(
     values = [read(mark) or 0 for mark in marks]
     first, last = marks[0], marks[-1]
     grew = values[-1] - values[0]
-    noise = _noise(resource, points)
+    noise = max(_noise(resource, points), SHORT_FLOORS.get(resource, 0))
     line = [(samples, value) for _, samples, value in points]
     if len(line) < FEW_POINTS:
         line = [(mark.samples, value) for mark, value in zip(marks, values, strict=True)]

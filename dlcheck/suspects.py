@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-from dlcheck.growth import BOTH, SATURATING, Growth, growths
+from dlcheck.growth import BOTH, SATURATING, growth_of, growths
 from dlcheck.observation import Observation, Split
 
 FURTHER = 3
@@ -38,14 +38,9 @@ def further(observation: Observation, name: str) -> int:
         for one in growths(split)
         if one.resource in MEASURED
         and 0 < one.epochs < MOST_EPOCHS
-        and (filling(one) or one.late)
+        and (one.state == SATURATING or one.late)
     ]
     return FURTHER if asking else 0
-
-
-def filling(growth: Growth) -> bool:
-    """Tell growth that gets less, or came in a few jumps, from what is plain or over."""
-    return growth.grew and (growth.state == SATURATING or not growth.sure)
 
 
 def leak_requests(observation: Observation) -> list[dict[str, Any]]:
@@ -59,6 +54,8 @@ def leak_requests(observation: Observation) -> list[dict[str, Any]]:
         for role in BOTH:
             wanted = [part for one in growths(split) if one.grew and one.role == role
                       for part in ASKED[one.resource]]  # fmt: skip
+            if role == "worker" and split.loader.num_workers and made_elsewhere(split):
+                wanted.append("shm")
             if role == "main" and split.given.get("step") and set(wanted) & set(KEPT):
                 wanted.append("graph")
             if freed_of(split, role):
@@ -70,6 +67,12 @@ def leak_requests(observation: Observation) -> list[dict[str, Any]]:
                                  "resources": list(dict.fromkeys(wanted)), "epochs": EPOCHS,
                                  "batches": batches(split, role)})  # fmt: skip
     return requests
+
+
+def made_elsewhere(split: Split) -> bool:
+    """Tell whether segments grew, which are counted in the main process and made in any."""
+    growth = growth_of(split, "shm", "main")
+    return growth is not None and growth.grew
 
 
 def batches(split: Split, role: str) -> int:

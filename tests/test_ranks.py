@@ -20,6 +20,7 @@ from dlcheck.ranks import ORDER, Peers, Rank, lost, rank_of
 
 ROOT = Path(__file__).parents[1]
 TORCHRUN = {"TORCHELASTIC_RUN_ID": "none", "MASTER_PORT": "29500", "WORLD_SIZE": "2"}
+TWO = ("-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone")
 PIPELINE = """\
 import os, signal, time
 import torch
@@ -166,18 +167,14 @@ def test_other_orders_on_other_ranks_are_no_whole_run(tmp_path):
     assert seen.settings == {"probe": "", "ranks": 2}
 
 
-def torchrun(folder: Path, loader: str, *options: str, **env: str) -> Any:
+def started(folder: Path, loader: str, *launcher: str) -> subprocess.Popen[str]:
     (folder / "pipeline.py").write_text(textwrap.dedent(PIPELINE))
-    command = ["-m", "dlcheck", "shapes", f"pipeline.py:{loader}", "--samples", "all", *options]
-    launch = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
-    return [
-        subprocess.Popen(
-            [sys.executable, *start, *command, "--format", "json", "--seed", "3"],
-            cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-            env=os.environ | {"PYTHONPATH": str(ROOT)} | env,
-        )
-        for start in (launch, [])
-    ]  # fmt: skip
+    command = ["-m", "dlcheck", "shapes", f"pipeline.py:{loader}", "--samples", "all"]
+    return subprocess.Popen(
+        [sys.executable, *launcher, *command, "--format", "json", "--seed", "3"],
+        cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
 
 
 def same(one: Any, other: Any, path: str = "") -> list[str]:
@@ -197,7 +194,7 @@ def same(one: Any, other: Any, path: str = "") -> list[str]:
 @pytest.mark.slow
 def test_two_ranks_report_what_one_process_reports(tmp_path):
     """Field by field, from the counts to the journeys."""
-    two, one = torchrun(tmp_path, "make_loader")
+    two, one = (started(tmp_path, "make_loader", *launcher) for launcher in (TWO, ()))
     texts = [process.communicate(timeout=100) for process in (two, one)]
     assert (two.returncode, one.returncode) == (0, 0), texts
     reports = [json.loads(out) for out, _ in texts]
@@ -209,9 +206,7 @@ def test_two_ranks_report_what_one_process_reports(tmp_path):
 @needs_gloo
 @pytest.mark.slow
 def test_a_rank_that_dies_is_a_finding_of_rank_0(tmp_path):
-    two, one = torchrun(tmp_path, "slow_loader", RANK="0")
-    one.kill()
-    one.communicate()
+    two = started(tmp_path, "slow_loader", *TWO)
     out, err = two.communicate(timeout=100)
     report = json.loads(out[out.index("{") :])
     messages = [finding["message"] for finding in report["findings"]]

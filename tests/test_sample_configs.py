@@ -14,6 +14,7 @@ from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
+import yaml
 
 import dlcheck.rules  # noqa: F401 - fills the registry
 from dlcheck.findings import WARNING, find_rule
@@ -30,9 +31,22 @@ STORIES = {
     "scrambled_view": "reshape-scramble",
     "blue_first": "bgr-order",
     "refused_channels": "contract-mismatch",
+    "grey_model": "contract-mismatch",
     "mixup_hard_labels": "soft-label",
     "normalised_twice": "double-scaled",
     "interpolated_mask": "mask-values",
+}
+LEAK_STORIES = {
+    "too_large_batch": "device-budget",
+}
+MEMORY_STORIES = {
+    "cached_folder": "cache-growth",
+    "growing_list": "host-leak",
+    "peaking_blur": "peak-temporaries",
+    "open_handles": "fd-leak",
+    "million_dicts": "copy-on-write",
+    "summed_loss": "graph-retained",
+    "backward_alone": "unpaired-step",
 }
 WORTH = {"warning", "error"}
 
@@ -110,13 +124,45 @@ def test_faulty_sample_draws_its_rule_and_no_other(run_dlcheck, root, config, ru
     }
 
 
+@needs_torch
+@pytest.mark.parametrize(("config", "rule"), LEAK_STORIES.items(), ids=LEAK_STORIES)
+def test_sample_that_only_epochs_show_draws_its_rule_and_no_other(run_dlcheck, root, config, rule):
+    """Under `leak`, with the device's rules among those of memory and of the step."""
+    target = f"sample_configs/{config}.yaml"
+    options = ("--epochs", "2", "--budget", "20s", "--format", "json")
+    report = report_of(run_dlcheck("leak", target, *options, cwd=root))
+    assert {f["rule"] for f in report["findings"] if f["severity"] in WORTH} == {rule}
+
+
+@needs_torch
+def test_samples_that_leak_draw_their_rule_and_no_other(run_dlcheck, root, tmp_path):
+    """Each is a split of one run, for seconds count."""
+    configs = root / "sample_configs"
+    splits = {
+        name: yaml.safe_load((configs / f"{name}.yaml").read_text()) for name in MEMORY_STORIES
+    }
+    (tmp_path / "dlcheck.yaml").write_text(json.dumps({"splits": splits}))
+    done = run_dlcheck(
+        "leak",
+        "--format",
+        "json",
+        cwd=tmp_path,
+        env={"PYTHONPATH": f"{configs}:{root}"},
+        timeout=300,
+    )
+    report = report_of(done)
+    worth = [f for f in report["findings"] if f["severity"] in WORTH]
+    assert {(f["where"]["split"], f["rule"]) for f in worth} == set(MEMORY_STORIES.items())
+
+
 def test_every_shipped_config_is_tested(root):
     shipped = {path.stem for path in (root / "sample_configs").glob("*.yaml")}
-    assert shipped == {"dlcheck", *STORIES}
+    assert shipped == {"dlcheck", *STORIES, *LEAK_STORIES, *MEMORY_STORIES}
 
 
 def test_stories_name_rules_that_exist():
-    assert [rule for rule in STORIES.values() if find_rule(rule) is None] == []
+    stories = {**STORIES, **LEAK_STORIES, **MEMORY_STORIES}
+    assert [rule for rule in stories.values() if find_rule(rule) is None] == []
 
 
 @needs_torch

@@ -37,7 +37,7 @@ class Failure:
     """An exception, exit, crash or hang of the user's code.
 
     `phase` is where it happened: import, build, iter (making the iterator), sample, collate,
-    batch (the loader itself), hook, exit (the process ended), signal, hang, rank (one of many
+    batch (the loader itself), hook, step, exit (the process ended), signal, hang, rank (one of many
     ranks was lost).
     `at` holds the samples that failed like this; `count` how many did.
     """

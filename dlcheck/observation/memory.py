@@ -114,7 +114,7 @@ class Process:
             born=min(self.born, other.born),
             pid=later.pid,
             persistent=self.persistent or other.persistent,
-            marks=tuple(marks[key] for key in sorted(marks))[:MOST_MARKS],
+            marks=_fewer([marks[key] for key in sorted(marks)]),
             points=_thinned([points[key] for key in sorted(points)]),
             held=held,
             handle_kinds=later.handle_kinds or self.handle_kinds or other.handle_kinds,
@@ -153,6 +153,14 @@ class Culprit:
     whole: int = 0
     chain: tuple[str, ...] = ()
     detail: dict[str, Any] = field(default_factory=dict)
+
+
+def _fewer(marks: list[Mark]) -> tuple[Mark, ...]:
+    """Leave out the marks within epochs when there are very many, then all but the ends."""
+    for kinds in (("begin", "end"), ("end",)):
+        if len(marks) > MOST_MARKS:
+            marks = [mark for mark in marks if mark.at in kinds]
+    return tuple(marks[:MOST_MARKS])
 
 
 def _thinned(points: list[Point]) -> tuple[Point, ...]:

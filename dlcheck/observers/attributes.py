@@ -140,6 +140,8 @@ class Walk:
             self._name(value, node)
         contents, self.contents = self.contents, []
         for items, node in contents:
+            if self._reused(node):
+                continue
             if len(items) > MOST_ITEMS:
                 self._sampled(items, node)
             else:
@@ -239,12 +241,6 @@ class Walk:
 
     def _count(self, queue: list[Any], node: Node) -> None:
         """Count what lies under a name, to its end or the bound."""
-        before = self.known.get(node.full)
-        if before is not None and before.objects > MOST_ITEMS:
-            same = before.length is not None and before.length == node.length
-            if same and before.type == node.type:
-                node.bytes, node.objects = before.bytes, before.objects
-                return
         seen, sizes, most = self.seen, self.sizes, node.objects + MOST_OF_ONE
         while queue:
             one = queue.pop()
@@ -265,6 +261,17 @@ class Walk:
                 seen.add(id(one))
                 sizes.mark(one, node)
                 queue += referents(one)
+
+    def _reused(self, node: Node) -> bool:
+        """Take over the figures of very many items that are as many as before."""
+        before = self.known.get(node.full)
+        if before is None or before.objects <= MOST_ITEMS or before.length is None:
+            return False
+        if (before.length, before.type) != (node.length, node.type):
+            return False
+        for of in FIGURES:
+            setattr(node, of, getattr(before, of))
+        return True
 
     def _sampled(self, items: list[Any], node: Node) -> None:
         """Count a few thousand items of very many, and take the others to be like them."""

@@ -127,7 +127,9 @@ class Followed:
     def written(self) -> bool:
         """Tell whether the code around the calls of backward calls this optimizer's step."""
         bare = re.escape(self.name.rpartition(".")[2].partition("[")[0])
-        calls = re.compile(rf"{bare}(\[.*?\])?\.step\(|opt\w*\.step\(|step\([\w.]*{bare}\b")
+        calls = re.compile(
+            rf"\b{bare}(\[.*?\])?\.step\(|opt(?!\w*sched)\w*\.step\(|step\([\w.]*{bare}\b"
+        )
         return any(calls.search(around(*place)) for place in self.places)
 
 

@@ -6,7 +6,7 @@ import collections
 import contextlib
 import itertools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -46,12 +46,15 @@ class Grown:
 
     @property
     def late(self) -> int:
-        return max(0, self.series[-1] - self.series[1])
+        return max(0, self.series[-1] - self.series[_base(self.series)])
 
     @property
     def steady(self) -> bool:
         """Whether it grew in each of the tracked epochs."""
-        return all(after > before for before, after in itertools.pairwise(self.series[1:]))
+        return all(
+            after > before
+            for before, after in itertools.pairwise(self.series[_base(self.series) :])
+        )
 
 
 class Growth:
@@ -73,12 +76,13 @@ class Growth:
     def delta(self, full: str) -> int:
         """Return the growth that counts: of the tracked epochs when there was any."""
         series = self.series(full)
-        late = series[-1] - series[min(1, len(series) - 1)]
+        late = series[-1] - series[_base(series)]
         return late if late >= self.least or self._longer(full) else series[-1] - series[0]
 
     def _longer(self, full: str) -> bool:
         lengths = self._lengths(full)
-        return None not in lengths[1:] and bool(lengths[-1] > (lengths[1] or 0))  # type: ignore[operator]
+        before, after = lengths[_base(lengths)], lengths[-1]
+        return before is not None and after is not None and after > before
 
     def _lengths(self, full: str) -> list[int | None]:
         found = [census.nodes.get(full) for census in self.censuses]
@@ -148,6 +152,11 @@ class Growth:
             edges = node.full[len(node.parent) :] + edges
             node = self.last[node.parent]
         return MODULES.sub(r".\1", node.name + edges)
+
+
+def _base(series: Sequence[Any]) -> int:
+    """Return where the tracked epochs begin: after the first one, where there is more than that."""
+    return 1 if len(series) > 2 else 0  # noqa: PLR2004 - a beginning and an end
 
 
 def of_user(kind: type) -> bool:

@@ -5,7 +5,6 @@ A walk over the items themselves, in a worker, would cause the copy-on-write tha
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import sys
 from array import array
@@ -25,7 +24,6 @@ MOST_WRITTEN = 64
 LARGE = 1_000
 LITTLE, SETTLED = 32, 2
 NESTED = (dict, list, set)
-CONTAINERS = (dict, list, tuple, set, frozenset, collections.deque)
 PLAIN = (int, float, str, bytes, bytearray, type(None), type(sys))
 
 

@@ -20,7 +20,11 @@ ELEMENTWISE = {
 }  # fmt: skip
 CLASSES = {"cross_entropy", "nll_loss", "multi_margin_loss"}
 LOSSES = ELEMENTWISE | CLASSES
-DIFFERENCES = {"sub", "__sub__", "rsub", "__rsub__", "subtract"}
+# What custom losses join them with: differences, products (Dice, weights), quotients.
+JOINS = {
+    "sub", "__sub__", "rsub", "__rsub__", "subtract", "mul", "__mul__", "__rmul__", "multiply",
+    "div", "__truediv__", "true_divide",
+}  # fmt: skip
 # What gives a prediction another shape on purpose.
 RESHAPED = (
     "Unsqueeze",
@@ -124,7 +128,7 @@ class Meetings:
 
     def meet(self, name: str, args: Any, kwargs: Any) -> None:
         """Note two arrays that a loss is about to join, where their shapes differ."""
-        if name not in ELEMENTWISE and name not in DIFFERENCES:
+        if name not in ELEMENTWISE and name not in JOINS:
             return
         pair = pair_of(args, kwargs)
         if pair is None or len(self.found) >= MOST_MEETINGS:
@@ -133,7 +137,7 @@ class Meetings:
         made = broadcast(prediction, target)
         if prediction == target or not made:
             return
-        if name in DIFFERENCES and not self.crossed(*pair, made):
+        if name in JOINS and not self.crossed(*pair, made):
             return
         frame = caller(sys._getframe(1))  # noqa: SLF001
         at = None
@@ -149,16 +153,16 @@ class Meetings:
 
     def crossed(self, prediction: Any, target: Any, made: tuple[int, ...]) -> bool:
         """Tell (B, 1) that meets (B,) by mistake: a model's output, and the batch's own target."""
-        shapes = tuple(prediction.shape), tuple(target.shape)
-        ranks = sorted(len(one) for one in shapes)
-        if ranks != [1, 2] or made[0] != made[1] or made[0] < PAIR:
+        one, two = tuple(prediction.shape), tuple(target.shape)
+        longer, shorter = (one, two) if len(one) > len(two) else (two, one)
+        alike = longer[:1] + longer[PAIR:] == shorter and longer[1:PAIR] == (1,)
+        if not alike or made[0] < PAIR or made[:1] != made[1:PAIR]:
             return False
         if not prediction.requires_grad or target.requires_grad:
             return False
         history = type(prediction.grad_fn).__name__
-        direct = len(shapes[0]) == 1 or not history.startswith(RESHAPED)
-        field = self.parts.field(target)
-        return direct and field is not None and self.parts.shapes[field] == shapes[1]
+        direct = longer is two or not history.startswith(RESHAPED)
+        return direct and two in self.parts.shapes.values()
 
 
 def bare(dtype: Any) -> str:

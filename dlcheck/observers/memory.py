@@ -19,6 +19,7 @@ from dlcheck.run.torch_private import forget_dead_storages
 NONE = -1
 COLUMNS = ("epoch", "samples", "heap", "blocks", "inside", "returned", "step", "shipped")
 WAITING = COLUMNS[4:]
+WATCHED = (1, 7, 63, 511, 4095)
 EVERY = 128
 THEN = 48
 FLUSH = 0.5
@@ -77,9 +78,8 @@ class Meter:
         self.epoch, self.in_epoch, self.within, self.ended = number, 0, 0, False
 
     def watched(self) -> bool:
-        """Tell whether the memory inside the coming batch is watched: the second, then fewer."""
-        n = self.in_epoch
-        return self.can_peak and n > 0 and n & (n + 1) == 0
+        """Tell whether the memory inside the coming batch is watched: an epoch's 2nd, 8th, 64th."""
+        return self.can_peak and self.in_epoch in WATCHED
 
     def before(self) -> int | None:
         """Note what is resident before some work whose peak is wanted."""
@@ -187,7 +187,7 @@ class Meter:
             "rss": rollup.get("Rss", status.get("VmRSS")),
             "anonymous": rollup.get("Anonymous"), "private_dirty": rollup.get("Private_Dirty"),
             "threads": status.get("Threads", threading.active_count()),
-            "children": handles.children(), "mapped": handles.mapped(),
+            "children": handles.children(), "mapped": handles.mapped() if sizes else None,
         }  # fmt: skip
         held = self.segments.held() if self.segments is not None else None
         if held is not None:

@@ -30,14 +30,17 @@ class Peak:
 
 
 class Peaks(Lines):
-    """Follows the user's lines, and what is resident at most while each of them runs."""
+    """Follows the user's lines, and what is resident at most while each of them runs.
+
+    `overall` is the most of all batches, whosever line it was.
+    """
 
     def __init__(self, deadline: float) -> None:
         super().__init__({}, {}, deadline)
         self.peaks: dict[tuple[str, int], Peak] = {}
         self.batch: dict[tuple[str, int], Peak] = {}
         self.worst: list[Peak] = []
-        self.base = self.level = 0
+        self.base = self.level = self.overall = 0
         self.able = counters.reset_peak()
         large_blocks_apart()
 
@@ -60,6 +63,7 @@ class Peaks(Lines):
         status = counters.status()
         high, level = status.get("VmHWM", 0), status.get("VmRSS", 0)
         counters.reset_peak()
+        self.overall = max(self.overall, high - self.base)
         if last is not None:
             place = self._place(last, frame)
             peak = self.batch.setdefault((place.file, place.line), Peak(place))

@@ -11,6 +11,7 @@ import collections
 import contextlib
 import functools
 import linecache
+import multiprocessing.process
 import os
 import sys
 import threading
@@ -285,7 +286,10 @@ def children() -> dict[Any, str]:
         with contextlib.suppress(OSError):
             text = Path(f"/proc/self/task/{task}/children").read_text(encoding="ascii")
             found.update(dict.fromkeys(text.split(), ""))
-    for pid in found:
+    # active_children() would wait for those that have ended, which the user does not.
+    started = getattr(multiprocessing.process, "_children", ())
+    found |= {str(one.pid): one.name for one in list(started) if str(one.pid) in found}
+    for pid in [pid for pid, name in found.items() if not name]:
         with contextlib.suppress(OSError):
             words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
             found[pid] = b" ".join(words[:3]).decode("utf-8", "replace").strip()[:120]

@@ -196,18 +196,23 @@ class Follower:
         )  # fmt: skip
 
 
-def graphs() -> tuple[int, int]:
-    """Count the living tensors that have a grad_fn, and the nodes that these reach."""
+def with_history() -> list[Any]:
+    """Return the living tensors that have a grad_fn."""
     import torch
 
-    roots = []
-    tensors = 0
+    found = []
     for one in gc.get_objects():
         if issubclass(type(one), torch.Tensor):
             with contextlib.suppress(Exception):
                 if one.requires_grad and one.grad_fn is not None:
-                    tensors += 1
-                    roots.append(one.grad_fn)
+                    found.append(one)
+    return found
+
+
+def graphs() -> tuple[int, int]:
+    """Count the living tensors that have a grad_fn, and the nodes that these reach."""
+    roots = [one.grad_fn for one in with_history()]
+    tensors = len(roots)
     end = time.monotonic() + LOOK_SECONDS
     seen = set(roots)
     while roots and len(seen) < MOST_NODES and time.monotonic() < end:

@@ -47,12 +47,21 @@ def _stores(node: ast.AST, name: str) -> bool:
     if isinstance(node, ast.AugAssign):
         return _leads_to(node.target, name)
     if isinstance(node, ast.Assign):
-        for target in node.targets:
+        for target in _flat_targets(node.targets):
             if isinstance(target, ast.Subscript) and _leads_to(target.value, name):
                 return True
             if _is(target, name):
                 return any(_is(one, name) for one in ast.walk(node.value))
     return False
+
+
+def _flat_targets(targets: list[ast.expr]) -> Iterator[ast.expr]:
+    """Yield what is assigned to, `out, self.hidden = ...` taken apart."""
+    for target in targets:
+        if isinstance(target, ast.Tuple | ast.List):
+            yield from _flat_targets(target.elts)
+        else:
+            yield target
 
 
 def _leads_to(node: ast.AST, name: str) -> bool:

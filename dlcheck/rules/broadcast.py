@@ -99,7 +99,8 @@ def _refused(name: str, split: Split, trial: Trial) -> Finding:
 
 def _met(name: str, split: Split, one: Meeting, level: Severity) -> Finding:
     field = named(one.field) if one.field is not None else "the target"
-    what = "a difference" if "sub" in one.function else one.function
+    joins = {"sub": "a difference", "mul": "a product", "div": "a quotient"}
+    what = next((word for part, word in joins.items() if part in one.function), one.function)
     more = "each prediction meets every target" if level == ERROR else "the target is repeated"
     message = (
         f"{what} broadcasts a prediction of shape {shown(one.prediction)} with {field} of shape "

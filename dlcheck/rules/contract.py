@@ -144,8 +144,8 @@ def _step_refusal(name: str, split: Split, trial: Trial) -> Finding:
     finding = _refusal(name, split, run, "the step")
     frame = failure.user_frame if failure else None
     where = finding.where
-    if trial.field is None:
-        where = Where(name or None, file=frame.file if frame else None,
+    if trial.field is None or where.line is None:
+        where = Where(name or None, trial.field, file=frame.file if frame else None,
                       line=frame.line if frame else None)  # fmt: skip
     evidence = finding.evidence | {
         "tried_on": f"the {trial.batch} batch",
@@ -157,6 +157,11 @@ def _step_refusal(name: str, split: Split, trial: Trial) -> Finding:
         message = (
             f"{trial.loss} got the label {trial.got} in {named(run.field)} for {trial.wanted} "
             "outputs of the model"
+        )
+    elif trial.about == "index":
+        message = (
+            f"{trial.kind} `{trial.layer}` has {trial.wanted} rows, and {named(run.field)} holds "
+            f"the index {trial.got}"
         )
     elif trial.field is None:
         message = f"the step refuses the {trial.batch} batch: {text[:MOST_MESSAGE]}"

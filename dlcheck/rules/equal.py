@@ -178,12 +178,11 @@ def _equal_cause(
     first, last = drawn[0], drawn[-1]
     if first.contents[field] != last.contents[field]:
         return _shared(field, first, last)
-    if first.digests.get(field) != last.digests.get(field):
-        return None
+    alike = first.digests.get(field) == last.digests.get(field)
     files = [[one.path for one in way.opened] for way in (first, last)]
-    if files[0] and files[1] and files[0] != files[1]:
+    if alike and files[0] and files[1] and files[0] != files[1]:
         return _files_differ(field, first, last)
-    if len(contents.seen) > 1 or len(ids) < FEWEST:
+    if not alike or len(contents.seen) > 1 or len(ids) < FEWEST:
         return None
     step = next(iter(ways.chain(first, field)), None)
     if not files[0] and step is not None and not _index_read(split, field, first, last):

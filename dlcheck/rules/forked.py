@@ -14,14 +14,14 @@ from dlcheck.rules.words import base, joined, named
 # With these torch refuses a graph on its way out of a worker.
 REFUSED = re.compile(
     r"automatic differentiation, but one of the arguments requires grad|"
-    r"serialize non-leaf tensor|leaf Variable that requires grad|"
-    r"only Tensors created explicitly by the user",
+    r"serialize non-leaf tensor",
     re.IGNORECASE,
 )
 FORKED = re.compile(
     r"re-initialize (?:CUDA|\w+) in forked subprocess|CUDA error: initialization error",
     re.IGNORECASE,
 )
+LOADING = ("sample", "collate", "batch")
 # Without an accelerator the same line fails with one of these.
 NONE_HERE = re.compile(
     r"not compiled with CUDA enabled|No CUDA GPUs are available|Found no NVIDIA driver|"
@@ -73,8 +73,10 @@ def _graphs(name: str, split: Split) -> Iterator[Finding]:
 
 
 def _text(failure: Failure) -> str:
-    """Join what is known of a failure; a queue that cannot send a batch says so on stderr alone."""
-    return f"{failure.message}\n{failure.detail.get('stderr', '')}"
+    """Say what is known of a failure; a queue that cannot send a batch says so on stderr alone."""
+    if failure.phase == "hang":
+        return str(failure.detail.get("stderr", ""))
+    return failure.message if failure.phase in LOADING else ""
 
 
 def _graph(name: str, split: Split, field: str | None, failed: dict[str, Failure]) -> Finding:

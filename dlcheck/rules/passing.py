@@ -60,8 +60,8 @@ def _copied(
     item = f" ({first.detail['item']})" if first.detail.get("item") else ""
     said = (
         f"each worker made {size((growth.end or 0) - (growth.start or 0))} its own that it shared "
-        f"with the main process: {keeping.holder(first)} is {_objects(first):,} Python objects{item}"
-        f"\ncopied whole in {workers} workers they are {size(whole)}"
+        f"with the main process: {keeping.holder(first)} is {_objects(first):,} Python objects"
+        f"{item}\ncopied whole in {workers} workers they are {size(whole)}"
     )
     memory = room(obs).memory
     said += f" of {size(memory)} of {room(obs).where}" if memory else ""

@@ -223,7 +223,7 @@ def _piled(obs: Observation, name: str, split: Split, role: str, growth: Growth)
     )
     if culprit is not None and culprit.line:
         said += f", started at {keeping.made_at(culprit)}"
-    if culprit is not None and culprit.attribute:
+    if culprit is not None and culprit.attribute and culprit.owner != "thread":
         said += f"; {keeping.holder(culprit)} keeps them"
     evidence = keeping.facts(growth, culprit) | {"epoch_of_the_job": round(
         epoch_of_job(obs, name, split, growth), 1)}  # fmt: skip

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Iterator
 from typing import Any
 
-from dlcheck.findings import ERROR, Finding, NotApplicable, Where, rule
+from dlcheck.findings import ERROR, WARNING, Finding, NotApplicable, Where, rule
 from dlcheck.observation import Culprit, Line, Look, Observation, Optimizer, Split, Steps
 from dlcheck.rules.words import base, number
 
@@ -15,6 +16,8 @@ FEWEST_STEPS = 3
 FEWEST_STALE = 2
 NODES_A_STEP = 0.5
 ACCUMULATED = 64
+WHOLE_EPOCHS = 3
+FEWEST_BATCHES = 24
 
 
 def stepped(obs: Observation) -> Iterator[tuple[str, Split, Steps]]:
@@ -133,11 +136,17 @@ def unpaired_step(obs: Observation) -> Iterator[Finding]:
     Gradients themselves are looked at, so that it does not matter how they are cleared.
     Accumulation over k batches, alternating optimizers and closures are healthy.
     """
-    for name, _, steps in stepped(obs):
+    for name, split, steps in stepped(obs):
         for one in steps.optimizers.values():
             said = _judged(one, steps)
             if said:
                 yield _unpaired(name, one, steps, said)
+            elif _late(split, one, steps):
+                said = f"{_called(one)} did not step once in {split.finished_epochs} whole epochs"
+                said += f" of {steps.calls} batches together"
+                yield dataclasses.replace(
+                    _unpaired(name, one, steps, said), severity=WARNING,
+                )  # fmt: skip
 
 
 def _judged(one: Optimizer, steps: Steps) -> str:
@@ -153,6 +162,14 @@ def _judged(one: Optimizer, steps: Steps) -> str:
         return ""
     times = f"backward() gave it gradients {one.reached} times"
     return f"{_called(one)} never steps: {times}, step() is never called, and no parameter changed"
+
+
+def _late(split: Split, one: Optimizer, steps: Steps) -> bool:
+    """Tell accumulation that no epoch brings to its end, where the epochs are those of the job."""
+    whole = split.finished_epochs >= WHOLE_EPOCHS and split.epoch_batches is None
+    whole = whole and not split.given.get("full_length")
+    never = not one.steps and not one.moved and not steps.updates
+    return whole and never and one.reached >= FEWEST_BATCHES and bool(one.felt)
 
 
 def _stale(one: Optimizer) -> str:

@@ -22,12 +22,12 @@ ALLOCATED = ("heap", "objects", "view")
 
 
 def nothing(resource: str, role: str, told: Data) -> Culprit:
-    """Say that nothing was found, and how much the process itself grew meanwhile."""
+    """Say that nothing was found, and how much the process itself grew or needed meanwhile."""
     series = told.get("blocks" if resource == "objects" else "heaps", [])
     grew = series[-1] - series[min(1, len(series) - 1)] if series else 0
-    counted = resource in ("heap", "objects", "view", "graph")
+    measured = max(0, grew) if resource in ("heap", "objects") else told.get("highest", 0)
     return Culprit(
-        resource, role, grew=max(0, grew) if counted else 0, unit=_unit(resource),
+        resource, role, grew=measured, unit=_unit(resource),
         samples=told.get("samples", 0), batches=told.get("batches", 0),
         detail={} if told.get("batches") else {"failed": True},
     )  # fmt: skip
@@ -39,7 +39,7 @@ def _unit(resource: str) -> str:
 
 def kept(resource: str, role: str, told: Data, followed: Data) -> list[Culprit]:
     """Name what grew for one resource: by the lines that open and start, and by attribute."""
-    rows = told.get("grown", {}).get(OF[resource], [])
+    rows = grown(resource, told)
     if resource == "view":
         rows = [row for row in rows if row["whole"] >= PINNED * max(1, row["used"]) > 0]
     found = [_attribute(resource, role, row, told, followed) for row in rows[:MOST_RANKS]]
@@ -47,11 +47,30 @@ def kept(resource: str, role: str, told: Data, followed: Data) -> list[Culprit]:
     if resource in SETS and left:
         made = [_made(resource, role, one, followed) for one in left]
         return [_joined(made[0], found[0] if found else None), *made[1:]]
+    if resource in SETS and rows is not told.get("grown", {}).get(OF[resource]):
+        return []
     if resource == "heap" and followed.get("stayed"):
         return [*_stayed(role, followed["stayed"], followed["native"])[:1], *found]
     if not found and resource in ("heap", "objects"):
         return _allocated(resource, role, told)
     return found
+
+
+def grown(resource: str, told: Data) -> list[Data]:
+    """List the names that may keep a resource.
+
+    What a library opens is seen in no attribute: a list that got longer may be what keeps it.
+    """
+    by_kind = told.get("grown", {})
+    rows: list[Data] = by_kind.get(OF[resource], [])
+    if rows or resource not in SETS:
+        return rows
+    return [row for row in by_kind.get("bytes", []) if _longer(row)]
+
+
+def _longer(row: Data) -> bool:
+    first, last = row["lengths"][0], row["lengths"][-1]
+    return first is not None and last is not None and last > first
 
 
 def unexplained(told: Data) -> bool:

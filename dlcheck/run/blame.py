@@ -118,6 +118,9 @@ def _of_layer(
     found.kind = type(layer).__name__
     found.layer = next((name for name, one in outer.named_modules() if one is layer), "")
     found.about, found.wanted, found.got = quarrel(layer, inputs)
+    rows = getattr(layer, "num_embeddings", None)
+    if rows is not None and OUT_OF_BOUNDS.search(text) and hasattr(inputs[0], "max"):
+        found.about, found.wanted, found.got = "index", str(rows), str(int(inputs[0].max()))
     arrays = [one for one in given if hasattr(one, "shape") and hasattr(one, "dtype")]
     if arrays:
         array = arrays[0]

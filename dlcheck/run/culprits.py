@@ -12,6 +12,7 @@ import multiprocessing
 import os
 import select
 import signal
+import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -31,7 +32,8 @@ from dlcheck.run.watch import die_with_parent
 SECONDS = 30.0
 LEAST_SECONDS = 4.0
 OVERTIME = 1.5
-STARTING = 10.0
+STARTING = 20.0
+HEAVY = ("torch._dynamo",)
 SILENCE = 4.0
 MOST_MESSAGE = 1 << 24
 KEEPING = set(OF)
@@ -44,7 +46,6 @@ ALONE: dict[str, Callable[[Job], Data]] = {
 def answer(request: Data, target: Any, scratch: Scratch) -> None:
     """Explain each resource in each role, and write the culprits as they are found."""
     follow_segments(scratch.folder)
-    prepare(target)
     begun = time.time()
     alive = partial(scratch.write, obs={})
     roles = [role for role in ("main", "worker") if role in request.get("roles", ("main",))]
@@ -53,13 +54,6 @@ def answer(request: Data, target: Any, scratch: Scratch) -> None:
             told = {key: plain(culprit)}
             scratch.write(obs={"splits": {request["split"]: {"culprits": told}}})
     _clear_segments(scratch.folder, begun)
-
-
-def prepare(target: Any) -> None:
-    """Import once what the first step of an optimizer would import in every pass."""
-    if getattr(target, "step", None) is not None:
-        with contextlib.suppress(Exception):
-            importlib.import_module("torch._dynamo")
 
 
 def _explained(
@@ -104,7 +98,7 @@ def _names(kept: Data, resources: tuple[str, ...]) -> list[str]:
     found: list[str] = []
     for rank in range(accusing.MOST_RANKS):
         for resource in resources:
-            rows = kept.get("grown", {}).get(OF[resource], [])
+            rows = accusing.grown(resource, kept)
             found += [row["full"] for row in rows[rank : rank + 1]]
     return list(dict.fromkeys(found))
 
@@ -127,7 +121,8 @@ def forked(work: Callable[[], Data], seconds: float, alive: Alive) -> Data:
             die_with_parent()
             passes.settle()
             unhooked()
-            data = json.dumps(work(), default=str).encode() + b"\n"
+            told = work() | {"imported": [name for name in HEAVY if name in sys.modules]}
+            data = json.dumps(told, default=str).encode() + b"\n"
             while data:
                 data = data[os.write(writing, data) :]
         finally:
@@ -136,10 +131,15 @@ def forked(work: Callable[[], Data], seconds: float, alive: Alive) -> Data:
             os._exit(0)
     os.close(writing)
     try:
-        return _received(reading, time.monotonic() + OVERTIME * seconds + STARTING, alive)
+        told = _received(reading, time.monotonic() + OVERTIME * seconds + STARTING, alive)
     finally:
         os.close(reading)
         _end(pid)
+    # What one pass had to import first, the next ones need not.
+    for name in told.pop("imported", ()):
+        with contextlib.suppress(Exception):
+            importlib.import_module(name)
+    return told
 
 
 def _received(reading: int, deadline: float, alive: Alive) -> Data:

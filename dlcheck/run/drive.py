@@ -60,6 +60,7 @@ class Drive:
     device: OnDevice | None = None
     follower: Follower | None = None
     kept: list[Any] = field(default_factory=list)
+    names: tuple[str, ...] = ()
     leaves: list[Described] = field(default_factory=list)
     shard: tuple[int, int] | None = None
 

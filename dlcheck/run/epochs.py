@@ -15,6 +15,7 @@ LATER = 2.0
 POLL = 0.01
 PATIENCE = 20.0
 MOST_FURTHER = 12
+MOST_WORKERS, MOST_PROCESSES = 16, 200
 
 
 def measure(drive: Drive, *, first: int = 0, asks: bool = False) -> None:
@@ -24,7 +25,7 @@ def measure(drive: Drive, *, first: int = 0, asks: bool = False) -> None:
     ones are no longer than the first. With `asks` the parent may want more of them.
     """
     watch, plan = drive.watch, drive.plan
-    watch.values, watch.metering = False, True
+    watch.values, watch.metering = False, metered_workers(plan.epochs)
     folder = watch.scratch.folder
     if watch.segments is None:
         watch.segments = Segments(folder)
@@ -47,7 +48,12 @@ def measure(drive: Drive, *, first: int = 0, asks: bool = False) -> None:
         drive.meter = None
         release(loader)
         watch.thaw()
-        watch.values, watch.metering, watch.driving = True, False, False
+        watch.values, watch.metering, watch.driving = True, 0, False
+
+
+def metered_workers(count: int) -> int:
+    """Return how many workers of an epoch are read: they do alike, and each is a process."""
+    return min(MOST_WORKERS, max(MOST_PROCESSES // max(count, MOST_FURTHER), 1))
 
 
 def epochs(drive: Drive, first: int, *, asks: bool) -> None:

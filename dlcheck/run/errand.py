@@ -130,6 +130,7 @@ def drives_of(
         watch.hooked = False
         watch.scratch.write(doing="reading samples", split=name)
         drives[name] = Drive(watch, target, plan_of(job, len(targets)))
+        drives[name].names = names[name]
         follower = on_device()
         drives[name].device = follower
         if not job.get("rank") or shards.take_part(drives[name], *job["rank"]):
@@ -185,6 +186,9 @@ def driven(drive: Drive, command: str) -> None:
         if plan.samples is not None and plan.samples > 0:
             # Epochs of as many samples as were asked for.
             plan.samples, plan.epoch_batches = None, plan.epoch_batches or drive.batches
+        if stepping.note_trials(drive.watch, {drive.watch.split: drive}):
+            # What it refuses once it refuses in every epoch; the loader can still be measured.
+            drive.target.step = None
         stepping.measure(drive, first=1)
 
 

@@ -27,10 +27,15 @@ def is_user(file: str) -> bool:
         return False
     if {"site-packages", "dist-packages"} & set(Path(file).parts):
         return False
+    return not file.startswith(_standard_folders())
+
+
+@lru_cache(maxsize=1)
+def _standard_folders() -> tuple[str, ...]:
+    """Return where the standard library lies, as named and as it is."""
     paths = sysconfig.get_paths()
-    stdlib = {os.path.realpath(paths[k]) for k in ("stdlib", "platstdlib")}
-    stdlib |= {paths[k] for k in ("stdlib", "platstdlib")}
-    return not any(file.startswith(folder + os.sep) for folder in stdlib)
+    named = [paths[key] for key in ("stdlib", "platstdlib")]
+    return tuple({folder + os.sep for one in named for folder in (one, os.path.realpath(one))})
 
 
 def is_ours(file: str) -> bool:

@@ -50,7 +50,7 @@ class Fetch:
         if self.worker is not None:
             die_with_parent()
         self.generators = replay.generators(dataset=fetcher.dataset, collate=self.collate)
-        self.state = replay.capture(self.generators)
+        self.capture()
 
     def name(self) -> str:
         """Name the next sample of a stream: `w0#12`, or `#12` in the main process."""
@@ -125,7 +125,11 @@ class Fetch:
         """Remember the random state in which the next batch is drawn."""
         self.begin()
         if self.watched and not self.watch.spread:
-            self.state = replay.capture(self.generators)
+            self.capture()
+
+    def capture(self) -> None:
+        """Keep the random state; it outlives this fetcher, so that no last mark lacks its bytes."""
+        self.state = self.watch.state = replay.capture(self.generators)
 
     def replayable(self) -> dict[str, Any]:
         """Keep the random state for the probe; returns what it needs besides, for a failure."""

@@ -34,6 +34,7 @@ from dlcheck.run.failures import is_user
 from dlcheck.run.rounds import MOST_BATCHES, Rounds
 
 FIRST = 2
+NEAREST = 8
 TRACKED = 2
 TRACED_BATCHES = 12
 TRACED_EPOCHS = 4
@@ -65,7 +66,7 @@ class Job:
     def rounds(self, share: float = 0.8) -> Rounds:
         """Begin a drive that ends within a share of the pass's time."""
         batches = self.batches or MOST_BATCHES
-        return Rounds(self.target, self.role, batches, time.monotonic() + share * self.seconds)
+        return Rounds(self.target, self.role, batches, share * self.seconds)
 
     def roots(self, rounds: Rounds) -> Any:
         return roots_of(self.target, rounds.step, rounds.iterator)
@@ -143,8 +144,7 @@ def at_ends(take: Callable[[], None], rounds: Rounds, seconds: float) -> None:
         looked = False
         for count in rounds.epoch(number):
             if number == 0 and count == 0:
-                # Imports and whatever else comes once are no part of an epoch's time.
-                whole = time.monotonic() + 0.6 * seconds
+                whole = rounds.deadline
                 rounds.deadline = time.monotonic() + seconds / 4
             if number == 0 and count == min(FIRST, planned) - 1 and planned > 1:
                 take()
@@ -203,7 +203,7 @@ def lines(job: Job, grown: list[str]) -> Data:
         else:
             epoch = rounds.epoch(number)
             watched = watched or Lines(sets, {}, rounds.deadline)
-        _traced(watched, epoch)
+        _traced(watched, epoch, rounds)
         if rounds.late() or watched.stopped:
             break
     if watched is None:
@@ -225,10 +225,11 @@ def _meters(census: Census, grown: list[str]) -> dict[str, Callable[[], Any]]:
     return found
 
 
-def _traced(watched: Lines, epoch: Iterator[int]) -> None:
+def _traced(watched: Lines, epoch: Iterator[int], rounds: Rounds) -> None:
     """Follow the first batches of an epoch; what comes after them runs at full speed."""
     with watched.watching():
         for count in epoch:
+            watched.deadline = rounds.deadline
             if count >= TRACED_BATCHES:
                 break
     for _ in epoch:
@@ -286,6 +287,7 @@ def ship(job: Job) -> Data:
     rounds.around = views.watching
     rounds.taken = views.batch
     for count in rounds.epoch(0):
+        views.deadline = rounds.deadline
         if count >= PEAK_BATCHES:
             break
     fields = sorted(views.fields.items(), key=lambda item: item[1][0] - item[1][1])
@@ -319,6 +321,7 @@ def spend(job: Job) -> Data:
         "peaks": [
             {**(_place(p.place) or {}), "highest": p.highest, "own": p.own} for p in found
         ],
+        "highest": peaks.overall if peaks is not None and peaks.able else 0,
         "returned": max(rows, default=0), "samples": rounds.samples, "batches": rounds.driven,
     }  # fmt: skip
 
@@ -334,13 +337,13 @@ def _measured(peaks: Peaks) -> Iterator[None]:
 def collect(job: Job) -> Data:
     """Drive an epoch with the collector off, and keep what it then finds."""
     rounds = job.rounds(0.6)
-    tracemalloc.start(8)
+    samples = batches = begun = 0
     for number in range(2):
-        begun = counters.heap() or 0
         planned = rounds.planned()
         for count in rounds.epoch(number):
             if number == 0 and count == min(FIRST, planned) - 1:
                 gc.collect()
+                tracemalloc.start(NEAREST)
                 gc.disable()
                 gc.set_debug(gc.DEBUG_SAVEALL)
                 begun = counters.heap() or 0
@@ -368,6 +371,7 @@ def share(job: Job) -> Data:
     watched = Lines({}, {}, rounds.deadline)
     with watched.watching():
         for count in rounds.epoch(0):
+            watched.deadline = rounds.deadline
             if count >= PEAK_BATCHES:
                 break
     executed = [[file, line] for file, line in watched.lines]

@@ -21,12 +21,14 @@ MOST_ERRORS = 16
 class Rounds:
     """One loader on its way in one role.
 
+    `seconds` count from the first batch: what is imported for it comes once, and may take long.
     `around` gives a context for each batch and its step, `taken` is shown each batch.
     """
 
     target: Any
     role: str
     batches: int = MOST_BATCHES
+    seconds: float = float("inf")
     deadline: float = float("inf")
     samples: int = 0
     driven: int = 0
@@ -87,6 +89,8 @@ class Rounds:
             self.errors += 1
             return self.errors <= MOST_ERRORS
         self.driven += 1
+        if self.driven == 1:
+            self.deadline = time.monotonic() + self.seconds
         if self.taken is not None:
             self.taken(batch)
         self.samples += getattr(self.target.loader, "batch_size", None) or 1

@@ -51,8 +51,12 @@ def measure(drive: Drive, *, first: int = 0) -> None:
             note(Steps(reason=unable))
 
 
-def note_trials(watch: Any, drives: Mapping[str, Drive]) -> None:
-    """Give each split's step the first and the last batch that were read, and write what came."""
+def note_trials(watch: Any, drives: Mapping[str, Drive]) -> bool:
+    """Give each split's step the first and the last batch that were read, and write what came.
+
+    True when one of them was refused.
+    """
+    refused = False
     for name, drive in drives.items():
         watch.split = name
         kept, step = list(drive.kept), drive.target.step
@@ -63,17 +67,24 @@ def note_trials(watch: Any, drives: Mapping[str, Drive]) -> None:
         begun = time.monotonic()
         for which, batch in zip(("first", "last"), kept, strict=False):
             if not trials or (not trials[0].failure and time.monotonic() - begun < LONG):
-                trials.append(trial(watch, step, batch, which))
+                trials.append(trial(watch, step, batch, which, drive.names))
         if trials:
             watch.note(trials=[plain(one) for one in trials])
+            refused |= any(one.failure for one in trials)
+    return refused
 
 
-def trial(watch: Any, step: Step, batch: Any, which: str) -> Trial:
+def trial(watch: Any, step: Step, batch: Any, which: str, names: tuple[str, ...] = ()) -> Trial:
     """Call the step once; what it raises is written down as a failure of phase `step`."""
-    parts = Parts(batch, watch.names)
-    meetings = Meetings(parts)
+    meetings = Meetings(Parts(batch, names))
     try:
-        with meetings.watching():
+        try:
+            with meetings.watching():
+                step(batch)
+        except Exception as error:
+            # A compiled step may not take to being watched.
+            if not type(error).__module__.startswith("torch._dynamo"):
+                raise
             step(batch)
     except BaseException as error:  # noqa: BLE001 - the user's failure is what we look for
         return _refused(watch, error, which, meetings)

@@ -126,7 +126,8 @@ def replace_index_sampler(loader: Any, replaced: Callable[[Any], Any]) -> None:
     Raises:
         AttributeError: this torch's DataLoader has no `_index_sampler`.
     """
-    owner = next((c for c in type(loader).__mro__ if "_index_sampler" in vars(c)), type(loader))
+    classes = type(loader).__mro__
+    owner: Any = next((c for c in classes if "_index_sampler" in vars(c)), classes[0])
     own: property = owner._index_sampler  # noqa: SLF001
 
     def index_sampler(self: Any) -> Any:
@@ -199,7 +200,9 @@ def begin_history() -> bool:
     if enabled is not None and enabled():
         return False
     memory: Any = importlib.import_module("torch.cuda.memory")
-    memory._record_memory_history("state", context="state", stacks="python")  # noqa: SLF001
+    memory._record_memory_history(  # noqa: SLF001
+        "state", context="state", stacks="python", max_entries=1
+    )
     return True
 
 

@@ -37,7 +37,7 @@ class Watch:
         self.driving = False
         self.hooked = False
         self.values = True
-        self.metering = False
+        self.metering = 0
         self.persistent = False
         self.loaders = 0
         self.frozen = False
@@ -46,6 +46,7 @@ class Watch:
         self.epoch = 0
         self.made_at: dict[int, tuple[str, int]] = {}
         self.written: BaseException | None = None
+        self.state: dict[str, Any] = {}
         self.depth = threading.local()
         self.memories: dict[str, Memory] = collections.defaultdict(Memory)
 
@@ -109,7 +110,7 @@ class Watch:
 
     def meter(self, worker: int | None = None) -> Meter | None:
         """Return what reads the counters of this process; None when nobody asked for them."""
-        if not self.metering:
+        if not self.metering or (worker or 0) >= self.metering:
             return None
         found = self.meters.get(self.split)
         if found is None or found.pid != os.getpid():

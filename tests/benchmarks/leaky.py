@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import random
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ KIND = os.environ.get("DLCHECK_BENCH_LEAK", "none")
 SIZE = int(os.environ.get("DLCHECK_BENCH_BYTES", "0"))
 USS = os.environ.get("DLCHECK_BENCH_USS")
 SAMPLES, BATCH, SIDE = 300, 10, 64
+MALLOC = ctypes.CDLL(None).malloc
+MALLOC.restype = ctypes.c_void_p
 
 
 def kept(index: int) -> Any:
@@ -27,7 +30,7 @@ def kept(index: int) -> Any:
     if KIND == "torch":
         return torch.full((SIZE,), index % 256, dtype=torch.uint8)
     if KIND == "malloc":
-        return ctypes.CDLL(None).malloc(ctypes.c_size_t(SIZE))
+        return MALLOC(ctypes.c_size_t(SIZE))
     return None
 
 
@@ -49,7 +52,7 @@ class Pages(Dataset):
     def __getitem__(self, index: int) -> tuple[Any, int]:
         cv2 = self.cv2
         image = cv2.imread(self.paths[index % len(self.paths)])
-        scale = float(np.random.uniform(0.3, 1.5))
+        scale = random.uniform(0.3, 1.5)
         image = cv2.resize(image, None, fx=scale, fy=scale)
         image = cv2.resize(image, (SIDE, SIDE))
         if KIND == "malloc":

@@ -83,6 +83,13 @@ def test_another_failure_beside_a_graph_is_none_of_ours() -> None:
     assert found(Split(fields={"0": WITH_GRAD}, failures=other)) == []
 
 
+def test_a_step_that_meets_the_same_words_is_judged_by_others() -> None:
+    """In the main process graphs are in their place."""
+    failure = Failure("step", "RuntimeError", STACK)
+    split = Split(fields={"0": WITH_GRAD}, failures={failure.key: failure})
+    assert found(split) == []
+
+
 @pytest.mark.parametrize("message", [REINIT, "Found no NVIDIA driver on your system. Please check"])
 def test_a_forked_worker_that_moves_its_samples_is_named_at_the_line(message: str) -> None:
     failures = failing(message, "sample", frames=FRAMES, at=(5,))

@@ -18,8 +18,8 @@ LIST = Culprit(
     batches=30, items=213, whole=9 * MIB, detail={"class": "PaperSequence", "length": [71, 213]},
 )  # fmt: skip
 CACHE = dataclasses.replace(
-    LIST, attribute="self.cache", owner="dataset", type="dict", items=250, whole=250 * 100 * KIB,
-    detail={"class": "Folder", "length": [160, 250]},
+    LIST, attribute="self.cache", owner="dataset", type="dict", items=250, grew=30 * MIB,
+    whole=250 * 100 * KIB, detail={"class": "Folder", "length": [160, 250]},
 )  # fmt: skip
 VIEW = dataclasses.replace(
     LIST, resource="view", attribute="self.calib", type="deque", items=600 * KIB, grew=75 * MIB,

@@ -15,7 +15,7 @@ EXAMPLES = Path(dlcheck.__file__).parent / "examples"
 RULES = [pytest.param(one, id=one.slug) for one in REGISTRY.values()]
 FAMILIES = {
     "0": {"ignores", "run"},
-    "1": {"contract", "pairs", "reading", "shapes"},
+    "1": {"broadcast", "contract", "pairs", "reading", "shapes"},
     "2": {"colour", "layout", "strides"},
     "3": {
         "boxes",

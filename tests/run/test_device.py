@@ -239,3 +239,37 @@ def test_torch_has_the_names_that_are_used(name: str) -> None:
     for part in name.split("."):
         found = getattr(found, part)
     assert callable(found)
+
+
+def test_the_drive_reads_the_device_after_each_batch_of_each_epoch(
+    allocator: Allocator, watch: Any, tmp_path: Any
+) -> None:
+    """The way of a real run: what is written merges to an Observation that the rules read."""
+    from torch.utils.data import DataLoader, TensorDataset
+
+    from dlcheck.run.drive import Drive, Plan
+    from dlcheck.run.target import Target
+    from tests.run.conftest import read
+
+    kept = []
+
+    def step(batch: Any) -> None:
+        kept.append(allocator.alloc(MIB, ("/job/train.py", 7, "step")))
+
+    loader = DataLoader(TensorDataset(torch.zeros(32, 2)), batch_size=4)
+    drive = Drive(watch, Target(loader, loader.dataset), Plan(20.0, None, 0))
+    cuda = device.Cuda(0, "auto", GIB)
+    cuda.move = lambda batch: (batch, 32)  # type: ignore[method-assign]
+    drive.step, drive.device = step, device.follow(watch, "auto", cuda, "")
+    for epoch in range(3):
+        assert drive.epoch(epoch, float("inf"))
+    drive.device.finish()
+    seen = read(tmp_path / "scratch").splits[""].device
+    assert seen is not None
+    assert [(r.epoch, r.allocated // MIB) for r in seen.readings] == [
+        (n // 8, n + 1) for n in range(24)
+    ]
+    assert [(a.line, a.first // MIB, a.last // MIB) for a in seen.allocations.values()] == [
+        (7, 8, 24)
+    ]
+    assert (seen.moved, seen.stepped, seen.asked) == (32, True, "auto")

@@ -197,3 +197,63 @@ def test_missing_names_are_reported(monkeypatch: Any, tmp_path: Any, torch_as_it
         patch.delattr("torch.utils.data._utils.fetch._MapDatasetFetcher")
         (missing,) = install(watch)
     assert "_MapDatasetFetcher" in missing
+
+
+def test_fake_tensors_have_sizes_and_no_memory() -> None:
+    with torch_private.fake_mode():
+        large = torch.empty(1 << 40)
+        assert large.untyped_storage().nbytes() == 1 << 42
+        assert (large[: 1 << 20] + 1).shape == (1 << 20,)
+
+
+def test_every_tensor_that_an_operator_returns_is_shown_those_of_backward_too() -> None:
+    shown: list[tuple[int, ...]] = []
+    weight = torch.zeros(3, 5, requires_grad=True)
+    with torch_private.dispatches(lambda tensor: shown.append(tuple(tensor.shape))):
+        loss = (torch.ones(2, 3) @ weight).sum()
+        assert (3, 5) not in shown
+        loss.backward()
+    assert {(2, 3), (2, 5), (), (3, 5)} <= set(shown)
+
+
+def test_a_function_can_wait_for_cuda_to_start() -> None:
+    def function() -> None:
+        raise AssertionError
+
+    waiting = torch.cuda._queued_calls
+    before = list(waiting)
+    try:
+        torch_private.on_cuda_start(function)
+        assert [call for call, _ in waiting[len(before) :]] == [function]
+    finally:
+        waiting[:] = before
+
+
+def test_the_history_is_asked_for_in_words_that_torch_takes() -> None:
+    """Wrong words are refused before the missing device is."""
+    if torch.cuda.is_available():
+        assert torch_private.begin_history()
+        torch_private.end_history()
+        return
+    with pytest.raises((RuntimeError, AssertionError)) as refused:
+        torch_private.begin_history()
+    assert "expected" not in str(refused.value)
+
+
+@pytest.mark.parametrize("size", [4, None])
+def test_a_fetcher_is_what_a_worker_would_call(size: int | None) -> None:
+    loader = DataLoader(Map(), batch_size=size, collate_fn=str)
+    assert torch_private.fetcher_of(loader).fetch([3, 4] if size else 3) == str(
+        [Map()[3], Map()[4]] if size else Map()[3]
+    )
+    stream = DataLoader(Stream(), batch_size=size, collate_fn=str)
+    assert torch_private.fetcher_of(stream).fetch([True, True] if size else True)
+
+
+def test_index_sampler_is_replaced_for_one_loader_alone(torch_as_it_was):
+    """Workers are sent what the other sampler gives; the user's own object stays in its place."""
+    one, other = (DataLoader(list(range(6)), batch_size=2, num_workers=1) for _ in range(2))
+    torch_private.replace_index_sampler(one, lambda sampler: list(sampler)[1:])
+    assert [batch.tolist() for batch in one] == [[2, 3], [4, 5]]
+    assert [batch.tolist() for batch in other] == [[0, 1], [2, 3], [4, 5]]
+    assert len(list(one.batch_sampler)) == 3
