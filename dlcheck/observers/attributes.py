@@ -35,7 +35,7 @@ from dlcheck.observers.sizes import Sizes, is_a, length_of
 MOST_NAMED_ITEMS = 32
 DEEPEST = 10
 MOST_OBJECTS = 1_500_000
-MOST_OF_ONE = 300_000
+MOST_OF_ONE = 600_000
 MOST_ITEMS = 10_000
 FIGURES = (
     "bytes",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import time
 from pathlib import Path
@@ -12,6 +13,7 @@ from dlcheck.observers.handles import Segments, follow_segments
 from dlcheck.run.drive import Drive
 
 LATER = 2.0
+SETTLING = 10.0
 POLL = 0.01
 PATIENCE = 20.0
 MOST_FURTHER = 12
@@ -71,8 +73,28 @@ def epochs(drive: Drive, first: int, *, asks: bool) -> None:
             most = drive.batches - before
             drive.watch.note(epoch_batches=most)
         number += 1
-        if number == end and asks:
-            end += further(drive, begun, end - first)
+        if number == end:
+            settle(drive, (time.monotonic() - begun) / max(drive.batches, 1))
+            if asks:
+                end += further(drive, begun, end - first)
+
+
+def settle(drive: Drive, seconds: float) -> None:
+    """Have workers that outlive their epochs mark the last one's end as they did the others'.
+
+    They learn of an end when the next epoch begins: it is begun, and a batch of each is taken,
+    which took some `seconds` each, and dropped.
+    """
+    watch, loader = drive.watch, drive.target.loader
+    workers = int(getattr(loader, "num_workers", 0) or 0)
+    if not watch.persistent or workers * seconds > SETTLING:
+        return
+    watch.metering, metered = -watch.metering, watch.metering
+    watch.say_now()
+    with contextlib.suppress(Exception):
+        for _ in itertools.islice(iter(loader), workers):
+            pass
+    watch.metering = metered
 
 
 def further(drive: Drive, begun: float, done: int) -> int:

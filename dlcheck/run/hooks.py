@@ -92,6 +92,9 @@ class Fetch:
         meter = self.meter = self.watch.meter(self.worker)
         if meter is None:
             return
+        if self.watch.metering < 0:
+            self.close_counting(meter)
+            return
         if self.worker is not None:
             if self.metered and meter.in_epoch:
                 meter.point()
@@ -100,6 +103,13 @@ class Fetch:
                 self.begin_counting(meter)
         self.metered = True
         self.resident = meter.before() if meter.watched() else None
+
+    def close_counting(self, meter: Meter) -> None:
+        """Mark the end of the last epoch in this worker; what it still makes is no one's."""
+        self.watched = False
+        if not self.metered:
+            meter.close()
+        self.metered, self.meter = True, None
 
     def begin_counting(self, meter: Meter) -> None:
         """Close the epoch before in this worker, and begin the next one."""

@@ -110,7 +110,7 @@ class Watch:
 
     def meter(self, worker: int | None = None) -> Meter | None:
         """Return what reads the counters of this process; None when nobody asked for them."""
-        if not self.metering or (worker or 0) >= self.metering:
+        if not self.metering or (worker or 0) >= abs(self.metering):
             return None
         found = self.meters.get(self.split)
         if found is None or found.pid != os.getpid():

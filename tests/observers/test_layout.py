@@ -283,7 +283,11 @@ def test_state_of_an_array_holds_exact_figures(painted):
     assert state_of(picture).strides == ()
 
 
-@pytest.mark.parametrize("value", [None, 3, "a", [1], {"a": 1}, object(), np.float32(3)], ids=str)
+@pytest.mark.parametrize(
+    "value",
+    [None, 3, "a", [1], {"a": 1}, object(), np.float32(3)],
+    ids=lambda value: type(value).__name__,
+)
 def test_what_is_no_array_has_no_state(value):
     assert state_of(value) is None
 
