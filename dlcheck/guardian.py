@@ -79,8 +79,14 @@ def _cleans_up(pid: int) -> bool:
     return b"resource_tracker" in command or b"torch_shm_manager" in command
 
 
-def remove_segments(pids: set[int]) -> None:
-    """Remove the shared-memory segments that torch made in these processes, named `torch_PID_`."""
+def remove_segments(pids: set[int], scratch: str) -> None:
+    """Remove the shared-memory segments that the processes of a run made and left.
+
+    Torch names its own `torch_PID_`; those that Python code made are noted in the scratch folder.
+    """
+    for name in _noted(scratch):
+        with contextlib.suppress(OSError, ValueError):
+            os.unlink(os.path.join(SHM, os.path.basename(name)))  # noqa: PTH108, PTH118, PTH119
     with contextlib.suppress(OSError):
         for name in os.listdir(SHM):  # noqa: PTH208
             parts = name.split("_")
@@ -92,6 +98,17 @@ def remove_segments(pids: set[int]) -> None:
             ):
                 with contextlib.suppress(OSError):
                     os.unlink(os.path.join(SHM, name))  # noqa: PTH108, PTH118
+
+
+def _noted(scratch: str) -> set[str]:
+    names: set[str] = set()
+    with contextlib.suppress(OSError):
+        for file in os.listdir(scratch):  # noqa: PTH208
+            if file.startswith("segments-"):
+                path = os.path.join(scratch, file)  # noqa: PTH118
+                with open(path, encoding="utf-8", errors="replace") as lines:  # noqa: PTH123
+                    names.update(filter(None, lines.read().split("\n")))
+    return names
 
 
 def processes_of(scratch: str) -> set[int]:
@@ -109,7 +126,7 @@ def clear(leader: int, scratch: str) -> None:
     """End the session, and remove its segments and the scratch folder."""
     if leader > 0:
         end_session(leader)
-    remove_segments(processes_of(scratch) | {leader})
+    remove_segments(processes_of(scratch) | {leader}, scratch)
     shutil.rmtree(scratch, ignore_errors=True)
 
 

@@ -123,7 +123,7 @@ class Session:
                 relay.join(GRACE)
                 if child.stderr and not relay.is_alive():
                     child.stderr.close()
-                guardian.remove_segments(pids | {child.pid})
+                guardian.remove_segments(pids | {child.pid}, str(self.scratch))
             self._read()
             self._judge_end(child.returncode)
             if self.peers and self.peers.cut:

@@ -69,8 +69,25 @@ def test_only_segments_of_these_processes_are_removed(
     for name in names:
         (tmp_path / name).touch()
     monkeypatch.setattr(guardian, "SHM", str(tmp_path))
-    guardian.remove_segments({12})
+    guardian.remove_segments({12}, str(tmp_path / "none"))
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(names[1:])
+
+
+def test_segments_that_python_code_of_the_run_made_are_removed_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shm, scratch = tmp_path / "shm", tmp_path / "scratch"
+    for folder in (shm, scratch):
+        folder.mkdir()
+    for name in ("tiles_0", "tiles_1", "somebody_elses"):
+        (shm / name).touch()
+    (tmp_path / "outside").touch()
+    (scratch / "segments-12").write_text("tiles_0\ntiles_9\n../outside\n")
+    (scratch / "segments-13").write_text("tiles_1\n")
+    monkeypatch.setattr(guardian, "SHM", str(shm))
+    guardian.remove_segments(set(), str(scratch))
+    assert [path.name for path in shm.iterdir()] == ["somebody_elses"]
+    assert (tmp_path / "outside").exists()
 
 
 def test_processes_are_named_by_what_they_wrote(tmp_path: Path) -> None:

@@ -92,7 +92,7 @@ def test_an_interrupted_run_says_what_it_saw(project: Path) -> None:
     assert report["observation"]["cut"] == "interrupted by SIGINT"
     main = processes(report)["main"]
     assert [mark.get("at", "within") for mark in main["marks"]][:2] == ["begin", "within"]
-    assert len(main["points"]) > 20
+    assert len(main["points"]) > 5
 
 
 def test_epochs_of_so_many_batches_are_compared_and_the_step_is_called(project: Path) -> None:

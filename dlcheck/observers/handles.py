@@ -134,7 +134,8 @@ def follow_segments(folder: str) -> None:
     def shm_open(*args: Any, **kwargs: Any) -> int:
         descriptor: int = start(*args, **kwargs)
         flags = kwargs.get("flags", args[1] if len(args) > 1 else 0)
-        if flags & os.O_CREAT:
+        # Without O_EXCL it may be another program's.
+        if flags & os.O_CREAT and flags & os.O_EXCL:
             name = str(kwargs.get("path", args[0] if args else "")).lstrip("/")
             with (
                 contextlib.suppress(OSError),

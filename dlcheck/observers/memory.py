@@ -174,7 +174,8 @@ class Meter:
         self.fold()
         forget_dead_storages()
         gc.collect()
-        counters.trim()
+        if sizes:
+            counters.trim()
         mark |= {"heap": counters.heap(), "blocks": counters.blocks()}
         rollup, status = counters.rollup() if sizes else {}, counters.status()
         if self.resident != NONE and self.can_peak:
