@@ -129,6 +129,7 @@ def follow_segments(folder: str) -> None:
         return
     start = _posixshmem.shm_open
     if hasattr(start, "__wrapped__"):
+        start.folder = folder
         return
 
     def shm_open(*args: Any, **kwargs: Any) -> int:
@@ -139,10 +140,13 @@ def follow_segments(folder: str) -> None:
             name = str(kwargs.get("path", args[0] if args else "")).lstrip("/")
             with (
                 contextlib.suppress(OSError),
-                open(f"{folder}/segments-{os.getpid()}", "a", encoding="utf-8") as file,  # noqa: PTH123
+                open(f"{place()}/segments-{os.getpid()}", "a", encoding="utf-8") as file,  # noqa: PTH123
             ):
                 file.write(name + "\n")
         return descriptor
+
+    def place() -> str:
+        return str(getattr(shm_open, "folder", folder))
 
     shm_open.__wrapped__ = start  # type: ignore[attr-defined]
     _posixshmem.shm_open = shm_open
