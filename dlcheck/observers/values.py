@@ -24,6 +24,7 @@ from dlcheck.observers.ranges import READABLE, line_of
 from dlcheck.run.torch_private import plain_tensors
 
 READ = 512
+SMALL = 1 << 16
 PLACES = 32
 RUN = 8
 FEWEST = 256
@@ -247,7 +248,7 @@ def _pieces(line: Any) -> Any:
     of equal ones compares the digests of single draws.
     """
     size = line.size
-    if size <= READ * RUN:
+    if size <= SMALL:
         return line[:: _step(size)]
     step = (size // PLACES) | 1
     rows = size // step

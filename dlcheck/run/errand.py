@@ -127,6 +127,7 @@ def drives_of(
     for name, target in targets.items():
         watch.split = name
         watch.names = names[name]
+        watch.foreign = [id(t.dataset) for t in targets.values() if t.dataset is not target.dataset]
         watch.hooked = False
         watch.scratch.write(doing="reading samples", split=name)
         drives[name] = Drive(watch, target, plan_of(job, len(targets)))

@@ -49,6 +49,9 @@ class Fetch:
         watch.scratch.begin()
         if self.worker is not None:
             die_with_parent()
+        # Started before any drive: which split it belongs to is told by its dataset alone.
+        early = self.worker is not None and not watch.driving and not watch.spawned
+        self.mine = id(fetcher.dataset) if early else 0
         self.generators = replay.generators(dataset=fetcher.dataset, collate=self.collate)
         self.capture()
 
@@ -79,6 +82,8 @@ class Fetch:
         """Find out whether the next batch is one that is watched."""
         # Workers that outlive their split prefetch still, and belong to no other.
         self.watched = self.watch.follow() and self.split in {None, self.watch.split}
+        if self.mine in self.watch.foreign:
+            self.watched = False
         if self.watched:
             self.split = self.watch.split
             if self.watch.metering:
@@ -346,6 +351,7 @@ class WorkerInit:
 
     def __call__(self, worker: int) -> None:
         watch = Watch(Scratch(self.folder), self.split)
+        watch.spawned = True
         watch.epoch = self.epoch
         watch.names = self.names
         watch.persistent, watch.loaders = self.persistent, self.loaders

@@ -39,6 +39,9 @@ class Watch:
         self.values = True
         self.metering = 0
         self.persistent = False
+        # Datasets of the other splits, by id: a forked worker has them where they were.
+        self.foreign: list[int] = []
+        self.spawned = False
         self.loaders = 0
         self.frozen = False
         self.segments: Segments | None = None
@@ -75,6 +78,7 @@ class Watch:
         """Write where the drive is for workers that cannot be told."""
         now = [
             self.epoch, self.split, self.names, self.spread, self.values, self.metering,
+            self.foreign,
         ]  # fmt: skip
         with contextlib.suppress(OSError):
             Path(self.scratch.folder, NOW).write_text(json.dumps(now), encoding="utf-8")
@@ -87,7 +91,8 @@ class Watch:
         if torch_private.worker_number() is not None:
             with contextlib.suppress(OSError, ValueError):
                 now = json.loads(Path(self.scratch.folder, NOW).read_bytes())
-                self.epoch, self.split, names, self.spread, self.values, self.metering = now
+                self.epoch, self.split, names, self.spread, self.values, *rest = now
+                self.metering, self.foreign = rest
                 self.names = tuple(names)
                 self.driving = True
         return self.driving

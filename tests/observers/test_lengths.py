@@ -6,14 +6,26 @@ import collections
 import functools
 import sys
 import types
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from dlcheck.observers import roots
 from dlcheck.observers.lengths import Lengths
 
 seen_by_everyone: list[int] = []
+
+
+@pytest.fixture(autouse=True)
+def _no_other_tests_among_the_users_modules(monkeypatch: pytest.MonkeyPatch) -> None:
+    every, tests = roots.user_modules, str(Path(__file__).parents[1])
+
+    def others_left_out() -> list[types.ModuleType]:
+        return [m for m in every() if m.__file__ == __file__ or tests not in str(m.__file__)]
+
+    monkeypatch.setattr(roots, "user_modules", others_left_out)
 
 
 class Store:

@@ -14,6 +14,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from dlcheck.observation.memory import Culprit  # noqa: E402 - torch may be absent
+from dlcheck.observers import roots  # noqa: E402
 from dlcheck.run import culprits  # noqa: E402
 from dlcheck.run.scratch import Scratch  # noqa: E402
 from dlcheck.run.target import Target  # noqa: E402
@@ -27,6 +28,15 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 """
 Explain = Callable[..., dict[str, Culprit]]
+
+
+@pytest.fixture(autouse=True)
+def _no_tests_among_the_users_modules(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What other tests keep in their modules is none of these pipelines'."""
+    every = roots.user_modules
+    monkeypatch.setattr(
+        roots, "user_modules", lambda: [m for m in every() if m.__name__ == "leaky"]
+    )
 
 
 @pytest.fixture
