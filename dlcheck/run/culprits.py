@@ -29,7 +29,7 @@ from dlcheck.run.rounds import unhooked
 from dlcheck.run.scratch import Scratch
 from dlcheck.run.watch import die_with_parent
 
-SECONDS = 30.0
+SECONDS = 60.0
 LEAST_SECONDS = 4.0
 OVERTIME = 1.5
 STARTING = 20.0
