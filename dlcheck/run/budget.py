@@ -6,7 +6,6 @@ held, but each block that torch would ask for is counted. A user's `step` never 
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import time
 import warnings
@@ -20,6 +19,7 @@ from dlcheck.run.batch import Parts, length, parts_of, required, resized
 from dlcheck.run.failures import safe_text
 from dlcheck.run.instantiate import ConfigMistake, instantiate, is_node
 from dlcheck.run.ledger import Ledger, Peak, keeping
+from dlcheck.run.replay import unchanged_random
 
 MOST_REASON = 200
 STEPPED = "the config gives a step, which is only ever really run: no device, no figure"
@@ -296,18 +296,6 @@ def label(node: Any) -> str:
     if isinstance(node, Mapping):
         node = node.get("_target_") or node.get("class_path") or node.get("_obj_") or ""
     return str(node or "").replace(":", ".").rpartition(".")[2]
-
-
-@contextlib.contextmanager
-def unchanged_random() -> Iterator[None]:
-    """Leave torch's random state as it is found: models draw their weights."""
-    import torch
-
-    before = torch.get_rng_state()
-    try:
-        yield
-    finally:
-        torch.set_rng_state(before)
 
 
 def _why(error: BaseException) -> str:

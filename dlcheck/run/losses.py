@@ -13,7 +13,8 @@ from dlcheck.run.batch import TARGETS, parts_of
 from dlcheck.run.blame import blame
 from dlcheck.run.failures import failure_of, keyed, safe_text
 from dlcheck.run.instantiate import instantiate
-from dlcheck.run.refusal import KINDS, OTHER, first_input, unchanged_random
+from dlcheck.run.refusal import KINDS, OTHER, first_input
+from dlcheck.run.replay import unchanged_random
 
 
 def note_losses(

@@ -17,6 +17,7 @@ from dlcheck.observation import ModelRun, failure_from_json, plain
 from dlcheck.observers.describe import Described
 from dlcheck.run.failures import failure_of, safe_text
 from dlcheck.run.instantiate import ConfigMistake, instantiate
+from dlcheck.run.replay import unchanged_random
 
 IMAGE_AXES = 4
 MOST_REASON = 200
@@ -77,18 +78,6 @@ def run_model(node: Any, leaves: list[Described], *, stepped: bool = False) -> M
         if not NO_KERNEL.search(run.reason) or not _small(node):
             break
     return dataclasses.replace(run, reason=reason) if run.reason else run
-
-
-@contextlib.contextmanager
-def unchanged_random() -> Iterator[None]:
-    """Leave torch's random state as it is found: models draw their weights."""
-    import torch
-
-    before = torch.get_rng_state()
-    try:
-        yield
-    finally:
-        torch.set_rng_state(before)
 
 
 def _small(node: Any) -> bool:

@@ -94,6 +94,18 @@ def seed_all(seed: int) -> None:
         numpy.random.seed(seed % 2**32)
 
 
+@contextlib.contextmanager
+def unchanged_random() -> Iterator[None]:
+    """Leave torch's random state as it is found: models draw their weights."""
+    import torch
+
+    before = torch.get_rng_state()
+    try:
+        yield
+    finally:
+        torch.set_rng_state(before)
+
+
 def capture(found: dict[str, Any]) -> State:
     """Read the state of the global generators and of the objects found; draws from none."""
     state: State = {"random": random.getstate()}
