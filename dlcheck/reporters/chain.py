@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from dlcheck.findings import NOTE, Finding
-from dlcheck.observation import Field, Journey, Loader, ModelRun, Split, State, Step, shape_text
+from dlcheck.observation import Field, Journey, Loader, ModelRun, Split, Step, shape_text
 from dlcheck.observation.pictures import OF_BATCH, picture_key
 from dlcheck.observation.steps import Steps, Trial
 from dlcheck.reporters import batch, counted
 from dlcheck.reporters.blame import guilty, on_line, whole_sample
+from dlcheck.reporters.journey import base, cells, span
 from dlcheck.reporters.stages import Blame, Chain, Stage
 
 MOST_FIELDS = 3
@@ -19,7 +21,6 @@ MOST_WAYS = 4
 MOST_STAGES = 24
 MOST_NAMED = 3
 MOST_DETAIL = 300
-BROADEST_NUMBER = 1e15
 
 
 @dataclass
@@ -125,7 +126,7 @@ def _fields(journey: Journey, wanted: Collection[str]) -> list[str]:
     if journey.failure is not None:
         return [""]
     led_to = {field for step in journey.steps for field in step.fields} & set(journey.fields)
-    sizes = {field: _elements(journey.fields[field].shape or ()) for field in led_to}
+    sizes = {field: math.prod(journey.fields[field].shape or ()) for field in led_to}
     arrays = sorted((f for f in led_to if journey.fields[f].shape), key=lambda f: (-sizes[f], f))
     return [*arrays[:MOST_FIELDS], *sorted(led_to & set(wanted) - set(arrays[:MOST_FIELDS]))]
 
@@ -137,13 +138,6 @@ def _largest(split: Split) -> list[str]:
     }
     ranked = sorted((f for f in arrays if arrays[f]), key=lambda field: -arrays[field])
     return ranked[:MOST_FIELDS]
-
-
-def _elements(shape: Sequence[int]) -> int:
-    total = 1
-    for size in shape:
-        total *= size
-    return total
 
 
 def _stages(split: Split, journey: Journey, field: str) -> list[Stage]:
@@ -160,7 +154,7 @@ def _stages(split: Split, journey: Journey, field: str) -> list[Stage]:
     if not start:
         start += _dataset(split.loader)
         first = steps[0][1].before if steps else None
-        start += [] if first is None else [Stage("sample", "start", looks=_looks(first))]
+        start += [] if first is None else [Stage("sample", "start", looks=cells(first))]
     return [*start, *kept, *([_raised(journey)] if failed else _ending(split, field))]
 
 
@@ -171,23 +165,23 @@ def _files(journey: Journey, steps: Sequence[Step]) -> Iterator[Stage]:
     for one in own[:1]:
         shape = "" if one.shape is None else shape_text(one.shape)
         words = [one.mode and f"the file holds {one.mode}", one.order and f"read as {one.order}"]
-        place = "" if not one.file else f"{_base(one.file)}:{one.line}"
+        place = "" if not one.file else f"{base(one.file)}:{one.line}"
         left = len(journey.opened) - 1
         more = f"and {left} more file{'' if left == 1 else 's'}" if left else ""
         yield Stage(
-            "file", _base(one.path), (shape, "", "", ""),
+            "file", base(one.path), (shape, "", "", ""),
             detail=", ".join(filter(None, [f"by {one.by}", *words, more])), place=place,
             code=one.path, file=one.file or "", line=one.line or 0,
         )  # fmt: skip
 
 
 def _stage(split: Split, journey: Journey, number: int, step: Step, total: float) -> Stage:
-    looks = _looks(step.after)
-    before = looks if step.before is None else _looks(step.before)
+    looks = cells(step.after)
+    before = looks if step.before is None else cells(step.before)
     changed = tuple(a != b for a, b in zip(before, looks, strict=True))
     return Stage(
         "stage", step.stage or step.text.strip(), looks, (*changed,),  # type: ignore[arg-type]
-        detail=step.parameters, place=f"{_base(step.file)}:{step.line}",
+        detail=step.parameters, place=f"{base(step.file)}:{step.line}",
         code=step.text.strip(), file=step.file, line=step.line, seconds=step.seconds,
         share=step.seconds / total, picture=split.pictures.get(picture_key(journey.sample, number)),
     )  # fmt: skip
@@ -208,9 +202,9 @@ def _raised(journey: Journey) -> Stage:
     frame = failure.user_frame
     return Stage(
         "raised", f"{journey.failed_stage or 'the code'} raised",
-        _looks(journey.failed_state) if journey.failed_state else ("", "", "", ""),
+        cells(journey.failed_state) if journey.failed_state else ("", "", "", ""),
         detail=f"{failure.exception}: {failure.message}"[:MOST_DETAIL],
-        place=f"{_base(frame.file)}:{frame.line}" if frame else "",
+        place=f"{base(frame.file)}:{frame.line}" if frame else "",
         code=frame.text.strip() if frame else "",
         file=frame.file if frame else "", line=frame.line if frame else 0,
     )  # fmt: skip
@@ -219,7 +213,7 @@ def _raised(journey: Journey) -> Stage:
 def _dataset(loader: Loader | None) -> Iterator[Stage]:
     """Yield the dataset as the source of a sample for which no file was opened."""
     if loader is not None and loader.dataset:
-        place = f"{_base(loader.dataset_file)}:{loader.dataset_line}" if loader.dataset_file else ""
+        place = f"{base(loader.dataset_file)}:{loader.dataset_line}" if loader.dataset_file else ""
         length = "a stream" if loader.kind == "iterable" else ""
         if loader.dataset_length is not None:
             length = counted.count(loader.dataset_length, "sample")
@@ -258,7 +252,7 @@ def _batch(split: Split, loader: Loader, field: str) -> Stage:
     words += [f"{loader.num_workers} workers" if loader.num_workers else "no workers"]
     words += [] if split.batches else ["no batch was made"]
     title = _last(loader.collate or "") or _last(loader.cls) or "the loader"
-    place = f"{_base(loader.file)}:{loader.line}" if loader.file else ""
+    place = f"{base(loader.file)}:{loader.line}" if loader.file else ""
     return Stage(
         "batch", title, looks, (True, False, False, False), ", ".join(words), place,
         file=loader.file or "", line=loader.line or 0,
@@ -322,36 +316,11 @@ def _named(given: object) -> str:
     return _last(str(given)) if given else ""
 
 
-def _looks(state: State) -> tuple[str, str, str, str]:
-    shape = "" if state.shape is None else shape_text(state.shape)
-    return shape, state.dtype or state.type, state.layout, _range(state)
-
-
-def _range(state: State) -> str:
-    if state.low is None or state.high is None:
-        return "NaN or inf" if state.nonfinite else ""
-    words = _span(state.low, state.high)
-    return f"{words}, NaN or inf" if state.nonfinite else words
-
-
 def _seen(field: Field) -> tuple[str, str, str, str]:
     dtypes = " or ".join(sorted(field.dtypes or field.types)[:MOST_NAMED])
     known = field.low is not None and field.high is not None
-    span = _span(field.low or 0.0, field.high or 0.0) if known else ""
-    return batch.shape(field), dtypes, "", span
-
-
-def _span(low: float, high: float) -> str:
-    return _number(low) if low == high else f"{_number(low)} to {_number(high)}"
-
-
-def _number(value: float) -> str:
-    whole = abs(value) < BROADEST_NUMBER and value == int(value)
-    return f"{value:.0f}" if whole else f"{value:.3g}"
-
-
-def _base(path: str) -> str:
-    return path.replace("\\", "/").rpartition("/")[2]
+    ends = span(field.low or 0.0, field.high or 0.0) if known else ""
+    return batch.shape(field), dtypes, "", ends
 
 
 def _last(dotted: str) -> str:

@@ -10,7 +10,7 @@ from pathlib import PurePath
 from dlcheck.findings import Finding, Report
 from dlcheck.growth import BOTH, FLOORS, MIB, Growth, growths
 from dlcheck.observation import Split
-from dlcheck.reporters import batch, device, memory
+from dlcheck.reporters import batch, counted, memory
 
 # Two draws of one pipeline differ by this share of a range's span, and time by this share.
 SAME_RANGE = 0.1
@@ -154,7 +154,7 @@ def _device(before: Report, after: Report) -> Rows:
         for figure in [key for key in first if key in second]:
             a, b = first[figure], second[figure]
             if abs(a - b) > SAME_MEMORY * max(a, b):
-                yield f"{start}{figure}", device.size(a), device.size(b)
+                yield f"{start}{figure}", counted.size(a), counted.size(b)
 
 
 def _on_device(split: Split) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""How much was read, in words."""
+"""Amounts in words: how much was read, how long it took, how large it is."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from dlcheck.observation import Split
 
 _PLURALS = {"batch": "batches", "backward pass": "backward passes", "child": "children"}
 TWO_MINUTES = 100
+UNITS = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
+HUNDRED = 100
 
 
 def seen(split: Split) -> str:
@@ -25,6 +27,16 @@ def seen(split: Split) -> str:
 def duration(seconds: float) -> str:
     """Write seconds, or minutes where there are many."""
     return f"{seconds:.1f} s" if seconds < TWO_MINUTES else f"{seconds / 60:.1f} min"
+
+
+def size(amount: float | None) -> str:
+    """Write bytes in three digits: `1.42 GiB`."""
+    value = float(amount or 0)
+    for unit, name in UNITS:
+        if abs(value) >= unit:
+            scaled = value / unit
+            return f"{scaled:.0f} {name}" if abs(scaled) >= HUNDRED else f"{scaled:.3g} {name}"
+    return f"{value:.0f} B"
 
 
 def count(n: int, noun: str) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from dlcheck.footprint import CONTEXT, MARGIN, largest_batch
 from dlcheck.observation import Budget, Device, Reading, Split
-from dlcheck.reporters.memory import UNITS
+from dlcheck.reporters.counted import size
 
 EPOCHS = ("epoch", "steps", "allocated", "reserved", "peak", "driver")
 PARTS = ("part", "bytes", "share")
@@ -142,13 +142,3 @@ def _fitting(budget: Budget) -> list[str]:
         return []
     margins = f"{MARGIN:.0%} and {size(CONTEXT)} for the CUDA context left free"
     return [f"largest batch that fits ({margins}): {', '.join(known)}"]
-
-
-def size(count: int | None) -> str:
-    """Render bytes as `1.42 GiB`."""
-    amount = float(count or 0)
-    for unit, name in UNITS:
-        if amount >= unit:
-            scaled = amount / unit
-            return f"{scaled:.3g} {name}" if scaled < 1000 else f"{scaled:,.0f} {name}"  # noqa: PLR2004
-    return f"{amount:.0f} B"

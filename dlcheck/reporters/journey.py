@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -39,7 +40,7 @@ def ways(split: Split) -> list[Way]:
     if not finished:
         return [_failed_way(shown)]
     arrays = {f: s for f, s in shown.fields.items() if s.shape and _chain(shown, f)}
-    largest = sorted(arrays, key=lambda field: -_elements(arrays[field]))
+    largest = sorted(arrays, key=lambda field: -math.prod(arrays[field].shape or ()))
     return [_way(shown, field, finished) for field in largest[:MOST_FIELDS]]
 
 
@@ -67,13 +68,6 @@ def _narrow(row: tuple[str, ...], file: str) -> tuple[str, ...]:
     return (_short(stage, NARROW_STAGE), at.removeprefix(file) if file else at, *rest)
 
 
-def _elements(state: State) -> int:
-    total = 1
-    for size in state.shape or ():
-        total *= size
-    return total
-
-
 def _chain(journey: Journey, field: str) -> list[Step]:
     return [step for step in journey.steps if field in step.fields]
 
@@ -88,18 +82,18 @@ def _way(journey: Journey, field: str, others: Sequence[Journey]) -> Way:
 def _failed_way(journey: Journey) -> Way:
     """Describe the way of a sample that ended in an exception, to the stage that raised it."""
     rows = _rows(list(journey.steps), None)
-    given = _cells(journey.failed_state) if journey.failed_state else ("", "", "", "")
+    given = cells(journey.failed_state) if journey.failed_state else ("", "", "", "")
     exception = journey.failure.exception if journey.failure else "an exception"
     place = journey.failure.place() if journey.failure else ""
     stage = _short(f"{journey.failed_stage or 'the code'} raised")
-    rows.append((stage, _base(place), *given[:3], exception, ""))
+    rows.append((stage, base(place), *given[:3], exception, ""))
     return Way(f"the way of sample {journey.sample}, which could not be made", tuple(rows))
 
 
 def _rows(steps: list[Step], part: int | None) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = []
     if steps and steps[0].before is not None:
-        rows.append(("start", "", *_cells(steps[0].before), ""))
+        rows.append(("start", "", *cells(steps[0].before), ""))
     kept = _kept(steps, part)
     last = -1
     for place in kept:
@@ -133,10 +127,11 @@ def _changes(step: Step) -> bool:
 def _row(step: Step, *, marked: bool) -> tuple[str, ...]:
     stage = ("* " if marked else "") + _short(step.stage or step.text.strip())
     time = f"{step.seconds * 1000:.2g}" if step.seconds else ""
-    return (stage, f"{_base(step.file)}:{step.line}", *_cells(step.after), time)
+    return (stage, f"{base(step.file)}:{step.line}", *cells(step.after), time)
 
 
-def _cells(state: State) -> tuple[str, str, str, str]:
+def cells(state: State) -> tuple[str, str, str, str]:
+    """Render shape, dtype, layout and range."""
     shape = "" if state.shape is None else shape_text(state.shape)
     return shape, state.dtype or state.type, state.layout, _range(state)
 
@@ -144,9 +139,14 @@ def _cells(state: State) -> tuple[str, str, str, str]:
 def _range(state: State) -> str:
     if state.low is None or state.high is None:
         return "NaN or inf" if state.nonfinite else ""
-    low, high = _number(state.low), _number(state.high)
-    words = low if low == high else f"{low} to {high}"
+    words = span(state.low, state.high)
     return f"{words}, NaN or inf" if state.nonfinite else words
+
+
+def span(low: float, high: float) -> str:
+    """Render a range in three digits; one number where both ends read alike."""
+    first, last = _number(low), _number(high)
+    return first if first == last else f"{first} to {last}"
 
 
 def _number(value: float) -> str:
@@ -158,7 +158,8 @@ def _short(text: str, widest: int = WIDEST_STAGE) -> str:
     return text if len(text) <= widest else text[: widest - 3] + "..."
 
 
-def _base(place: str) -> str:
+def base(place: str) -> str:
+    """Return the last part of a path, of whatever system."""
     return place.replace("\\", "/").rpartition("/")[2]
 
 

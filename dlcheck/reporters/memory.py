@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from dlcheck.growth import FLAT, READ_POINT, UNKNOWN, Growth, growths
 from dlcheck.observation import Process, Split
+from dlcheck.reporters.counted import size
 
 HEAD = ("process", "what", "start", "end", "+/epoch", "+/sample", "verdict", "course")
 BARS = "\u2581\u2582\u2583\u2584\u2585\u2586\u2587\u2588"
@@ -26,7 +27,6 @@ NAMES = {
 COUNTED = {"objects", "handles", "threads", "children"}
 # Shown although nothing happens: that they were looked at is the news.
 ALWAYS = {"heap", "objects", "handles", "threads"}
-UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 FEW = 100
 MINUS = "-"
 
@@ -59,7 +59,7 @@ def worth_a_row(growth: Growth) -> bool:
 
 def row(split: Split, growth: Growth, *, ascii_only: bool, bars: int) -> tuple[str, ...]:
     """Render one growth with a course of so many `bars`; what is below the noise is no figure."""
-    show = _count if growth.resource in COUNTED else _bytes
+    show = _count if growth.resource in COUNTED else size
     grew = growth.state not in (FLAT, UNKNOWN)
     copied = growth.resource == "copied"
     start = 0 if copied else growth.start or 0
@@ -116,11 +116,3 @@ def _count(value: float) -> str:
 
 def _rate(value: float) -> str:
     return f"{value:.2g}" if value < FEW else f"{value:,.0f}"
-
-
-def _bytes(value: float) -> str:
-    for unit, name in UNITS:
-        if abs(value) >= unit:
-            amount = value / unit
-            return f"{amount:.0f} {name}" if amount >= FEW else f"{amount:.3g} {name}"
-    return f"{value:.0f} B"

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from dlcheck.reporters.counted import size
+
 WIDTH, HEIGHT = 360, 150
 LEFT, RIGHT, TOP, BOTTOM = 62, 12, 10, 22
 MIB = 1 << 20
-UNITS = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 THOUSAND = 1_000
 MILLION = 1_000_000
 TEN = 10
@@ -54,14 +55,7 @@ class Plot:
 def amount(value: float, unit: str = "bytes") -> str:
     """Write an amount in few digits: `1.21 GiB`, `31`, `2.4M`."""
     if unit == "bytes":
-        for size, name in UNITS:
-            if abs(value) >= size:
-                return (
-                    f"{value / size:.3g} {name}"
-                    if value / size < THOUSAND
-                    else (f"{value / size:.0f} {name}")
-                )
-        return f"{value:.0f} B"
+        return size(value)
     if abs(value) >= MILLION:
         return f"{value / MILLION:.3g}M"
     if abs(value) >= TEN * THOUSAND:

@@ -12,6 +12,7 @@ from dlcheck.observation import Culprit, Mark, Observation, Process, Split
 from dlcheck.rules import keeping
 from dlcheck.rules.keeping import WHO
 from dlcheck.rules.room import room, size
+from dlcheck.rules.words import base
 
 PREFETCH = 2
 LARGE_PEAK = 32 * MIB
@@ -149,14 +150,10 @@ def _peaks(obs: Observation, name: str, split: Split, role: str, found: Culprit 
     if found is not None:
         evidence["function"] = found.function
         lines = found.detail.get("lines") or ()
-        evidence["lines"] = [f"{_base(str(f))}:{n}: {text} ({size(b)})" for f, n, text, b in lines]
+        evidence["lines"] = [f"{base(str(f))}:{n}: {text} ({size(b)})" for f, n, text, b in lines]
     process = next((n for n, p in split.processes.items() if p.role == role), "")
     where = keeping.place(name, found, Growth("peak", role, "", process), split)
     return Finding(said, where, evidence)
-
-
-def _base(file: str) -> str:
-    return file.replace("\\", "/").rpartition("/")[2]
 
 
 @rule(
