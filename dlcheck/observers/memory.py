@@ -21,7 +21,6 @@ COLUMNS = ("epoch", "samples", "heap", "blocks", "inside", "returned", "step", "
 WAITING = COLUMNS[4:]
 WATCHED = (1, 7, 63, 511, 4095)
 EVERY = 128
-THEN = 48
 FLUSH = 0.5
 FIRST_WITHIN, LATER_WITHIN = 40.0, 3.0
 MOST_WITHIN = 6

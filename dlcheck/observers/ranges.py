@@ -141,6 +141,9 @@ def tensor_range(torch: Any, value: Any, dtype: str) -> Range:
         return NOTHING
     if small:
         return _torch_range(torch, plain.float())
+    line = line_of(plain, dtype)
+    if line is not None:
+        return line_range(line, dtype)
     if dtype in WITHOUT_AMINMAX or (size > ONE_THREAD_GRAIN and torch.get_num_threads() > 1):
         return _read_by_numpy(torch, plain, dtype)
     return _torch_range(torch, plain)
@@ -188,13 +191,8 @@ def _read_by_numpy(torch: Any, plain: Any, dtype: str) -> Range:
     strides = plain.stride()
     span = 1 + sum((n - 1) * step for n, step in zip(plain.shape, strides, strict=True))
     memory = (ctypes.c_char * (span * width)).from_address(plain.data_ptr())
-    if span == plain.numel():
-        view = numpy.frombuffer(memory, code)
-    else:
-        view = numpy.ndarray(plain.shape, code, memory, strides=[step * width for step in strides])
-    if dtype in HALF_LIMITS:
-        return _half_range(view.view("i2"), dtype)
-    return _plain_range(numpy, view)
+    view = numpy.ndarray(plain.shape, code, memory, strides=[step * width for step in strides])
+    return line_range(view, dtype)
 
 
 def _piece_by_piece(torch: Any, plain: Any) -> Range:
