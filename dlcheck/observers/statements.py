@@ -64,7 +64,8 @@ class Statement:
 
 
 @lru_cache(maxsize=256)
-def _tree(file: str) -> ast.Module | None:
+def tree(file: str) -> ast.Module | None:
+    """Parse a file of the user's; None where it is no Python."""
     try:
         return ast.parse("".join(linecache.getlines(file)))
     except (SyntaxError, ValueError, RecursionError):
@@ -74,9 +75,9 @@ def _tree(file: str) -> ast.Module | None:
 @lru_cache(maxsize=256)
 def _lines(file: str) -> dict[int, ast.stmt]:
     """Map each line to the innermost statement that holds it."""
-    tree = _tree(file)
+    parsed = tree(file)
     found: dict[int, ast.stmt] = {}
-    for node in ast.walk(tree) if tree else ():
+    for node in ast.walk(parsed) if parsed else ():
         if isinstance(node, ast.stmt):
             last = node.end_lineno or node.lineno
             bodies = [getattr(node, name, None) for name in BODIES]
@@ -105,9 +106,9 @@ def statement_at(code: CodeType, line: int) -> Statement:
 
 
 def _expression(file: str, code: CodeType, line: int) -> ast.AST | None:
-    tree = _tree(file)
+    parsed = tree(file)
     found: list[ast.AST] = []
-    for node in ast.walk(tree) if tree else ():
+    for node in ast.walk(parsed) if parsed else ():
         if not isinstance(node, INNER[code.co_name]):
             continue
         if not node.lineno <= line <= (node.end_lineno or 0):

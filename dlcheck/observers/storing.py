@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ast
-import contextlib
 import linecache
 from collections.abc import Iterator
-from functools import lru_cache
+
+from dlcheck.observers.statements import tree
 
 ADDS = {
     "append", "appendleft", "extend", "extendleft", "add", "update", "insert", "setdefault", "put",
@@ -16,18 +16,14 @@ MOST_LINES = 20_000
 Functions = ast.FunctionDef | ast.AsyncFunctionDef
 
 
-@lru_cache(maxsize=64)
 def _tree(file: str) -> ast.Module | None:
-    lines = linecache.getlines(file)
-    with contextlib.suppress(SyntaxError, ValueError):
-        return ast.parse("".join(lines)) if len(lines) <= MOST_LINES else None
-    return None
+    return tree(file) if len(linecache.getlines(file)) <= MOST_LINES else None
 
 
 def stores(file: str, name: str) -> list[tuple[int, str]]:
     """List (line, function) where something is put into `name`, those in `__init__` last."""
-    tree = _tree(file)
-    found = [] if tree is None else list(_in(tree, "", name))
+    parsed = _tree(file)
+    found = [] if parsed is None else list(_in(parsed, "", name))
     return sorted(set(found), key=lambda one: (one[1].endswith("__init__") or not one[1], one[0]))
 
 
@@ -80,9 +76,9 @@ def _is(node: ast.AST, name: str) -> bool:
 
 def assigned(file: str, name: str, first: int = 0, last: int = 1 << 30) -> list[tuple[int, bool]]:
     """List lines that assign to `name` or `x.name`, and whether it is given `self`."""
-    tree = _tree(file)
+    parsed = _tree(file)
     found = []
-    for node in ast.walk(tree) if tree is not None else ():
+    for node in ast.walk(parsed) if parsed is not None else ():
         if isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign | ast.NamedExpr):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             if first <= node.lineno <= last and any(_is(t, name) for t in targets):
@@ -95,11 +91,11 @@ def assigned(file: str, name: str, first: int = 0, last: int = 1 << 30) -> list[
 
 def reads(file: str, name: str) -> list[int]:
     """List the lines that read `x.name` or the global `name`."""
-    tree = _tree(file)
+    parsed = _tree(file)
     return sorted(
         {
             node.lineno
-            for node in (ast.walk(tree) if tree is not None else ())
+            for node in (ast.walk(parsed) if parsed is not None else ())
             if isinstance(node, ast.Attribute | ast.Name)
             and isinstance(node.ctx, ast.Load)
             and _is(node, name)
@@ -109,10 +105,10 @@ def reads(file: str, name: str) -> list[int]:
 
 def around(file: str, line: int) -> str:
     """Return the source of the class, else of the function, that a line stands in."""
-    tree = _tree(file)
+    parsed = _tree(file)
     holds = [
         node
-        for node in (ast.walk(tree) if tree is not None else ())
+        for node in (ast.walk(parsed) if parsed is not None else ())
         if isinstance(node, Functions | ast.ClassDef)
         and node.lineno <= line <= (node.end_lineno or node.lineno)
     ]
