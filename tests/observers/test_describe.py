@@ -486,3 +486,31 @@ class TestSampleCount:
         field = seen.fields()[""]
         assert field["nonfinite"] == {"n": 1, "at": [1]}
         assert field["grad"] == {"n": 1, "at": [2]}
+
+
+FLAT = {
+    "tensor and label": (torch.rand(3, 8, 8), 3),
+    "numbers and words": (1, 2.5, True, "cat", None, b"x", 1j),
+    "not finite": (torch.tensor([1.0, float("nan")]), float("inf")),
+    "odd tensors": (torch.zeros(0), torch.eye(3).to_sparse(), torch.rand(2, requires_grad=True)),
+    "views and bits": (torch.rand(4, 6).t()[::2], torch.rand(8).bfloat16(), torch.ones(2) > 0),
+}
+
+
+@pytest.mark.parametrize("sample", FLAT.values(), ids=list(FLAT))
+@pytest.mark.parametrize("values", [True, False])
+def test_the_short_way_of_flat_samples_says_what_the_long_one_says(
+    sample: tuple[Any, ...], *, values: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def told(names: tuple[str, ...]) -> tuple[list[Described], list[tuple[Described, bool]]]:
+        shown: list[tuple[Described, bool]] = []
+
+        def look(leaf: Described, value: Any, line: Any) -> None:
+            shown.append((leaf, line is None))
+
+        return describe(sample, values=values, names=names, look=look), shown
+
+    names = ("", "abc"[: len(sample)], "abcdefg"[: len(sample)])
+    short = [told(tuple(one)) for one in names]
+    monkeypatch.setattr("dlcheck.observers.describe._flat", lambda *_, **__: False)
+    assert short == [told(tuple(one)) for one in names]
