@@ -22,14 +22,22 @@ from dlcheck.observers.mixture import Before
 from dlcheck.observers.openers import Openers, colour_of
 from dlcheck.observers.pixels import Pixels
 from dlcheck.observers.values import contents_of
-from dlcheck.run import culprits, fresh, rebuilt, replay, sheets, thumbnails, torch_private, twice
+from dlcheck.run import (
+    culprits,
+    forks,
+    fresh,
+    rebuilt,
+    replay,
+    sheets,
+    thumbnails,
+    torch_private,
+    twice,
+)
 from dlcheck.run.facts import length_of
 from dlcheck.run.failures import failure_of, is_user
 from dlcheck.run.fingerprint import fingerprint
-from dlcheck.run.forks import ended
 from dlcheck.run.pictures import Gallery
 from dlcheck.run.scratch import Scratch
-from dlcheck.run.watch import die_with_parent
 
 POLL = 0.01
 ALONE = 5.0
@@ -179,16 +187,14 @@ class Probe:
             one = request | {"kind": "alone", "batch": [sample], "chosen": [sample]}
             if not hasattr(os, "fork"):
                 self.answer(one)
-                continue
-            pid = os.fork()
-            if pid == 0:
-                try:
-                    die_with_parent()
-                    self.answer(one)
-                finally:
-                    os._exit(0)
-            if ended(pid, ALONE):
+            elif forks.apart(functools.partial(self.answered, one), ALONE):
                 self.written.add((request["split"], str(sample)))
+
+    def answered(self, request: dict[str, Any]) -> bool:
+        """Answer a request in a fork; whatever is raised there has nobody to hear it."""
+        with contextlib.suppress(BaseException):
+            self.answer(request)
+        return True
 
     @staticmethod
     def further(dataset: Any, kept: list[Drawn]) -> list[Drawn]:
@@ -303,25 +309,25 @@ class Probe:
             return False
         if journey.opened or journey.failure is not None or not hasattr(os, "fork"):
             return False
-        pid = os.fork()
-        if pid == 0:
-            status = 1
-            try:
-                die_with_parent()
-                rebuilt.aside(self.scratch.folder)
-                self.gallery = gallery and Gallery()
-                traced = self.traced(split, rebuilt.drawing(recipe, split, sample))
-                _, digests = contents_of(traced.value, self.names.get(split, ()))
-                steps = rebuilt.prepared(traced.steps, journey.steps)
-                if traced.error is None and digests == journey.digests and steps:
-                    whole = dataclasses.replace(journey, steps=steps)
-                    self.write(split, whole, self.gallery)
-                    status = 0
-            finally:
-                os._exit(status)
-        if not ended(pid, rebuilt.LIMIT):
+        call = rebuilt.drawing(recipe, split, sample)
+        shown = Gallery() if gallery is not None else None
+        told = forks.apart(lambda: self.write_rebuilt(journey, split, call, shown), rebuilt.LIMIT)
+        if told:
+            self.written.add((split, str(sample)))
+        return told
+
+    def write_rebuilt(
+        self, journey: Journey, split: str, call: Callable[[], Any], gallery: Gallery | None
+    ) -> bool:
+        """Trace a draw with the building before it; write it if it is the same and tells more."""
+        rebuilt.aside(self.scratch.folder)
+        self.gallery = gallery
+        traced = self.traced(split, call)
+        _, digests = contents_of(traced.value, self.names.get(split, ()))
+        steps = rebuilt.prepared(traced.steps, journey.steps)
+        if traced.error is not None or digests != journey.digests or not steps:
             return False
-        self.written.add((split, str(sample)))
+        self.write(split, dataclasses.replace(journey, steps=steps), gallery)
         return True
 
     def twice_in_a_row(self, journey: Journey, split: str, call: Callable[[], Any]) -> Journey:
