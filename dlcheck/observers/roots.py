@@ -18,6 +18,11 @@ from dlcheck.run.failures import is_user
 
 OPAQUE = (type, types.ModuleType, types.CodeType, types.BuiltinFunctionType)
 OURS, EXAMPLES = "dlcheck.", "dlcheck.examples."
+# Of our own, these stand between the pipeline and what the user's config names.
+BETWEEN = frozenset({
+    "dlcheck.run.stages.Stages", "dlcheck.run.step.Numbered", "dlcheck.run.step.Lightning",
+    "dlcheck.run.target.Again", "dlcheck.run.hooks.WorkerInit",
+})  # fmt: skip
 
 
 @dataclass
@@ -45,8 +50,11 @@ def is_opaque(value: Any) -> bool:
     """Tell modules, classes and code, which hold what others hold too, and objects of our own."""
     if is_a(value, OPAQUE):
         return True
-    module = type(value).__module__
-    return str(module).startswith(OURS) and not str(module).startswith(EXAMPLES)
+    kind = type(value)
+    module = str(kind.__module__)
+    if not module.startswith(OURS) or module.startswith(EXAMPLES):
+        return False
+    return f"{module}.{kind.__qualname__}" not in BETWEEN
 
 
 def referents(value: Any) -> list[Any]:

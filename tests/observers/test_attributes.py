@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import functools
+import importlib
 import threading
 import weakref
 from types import SimpleNamespace
@@ -17,7 +18,13 @@ torch = pytest.importorskip("torch")
 from dlcheck.observers import roots  # noqa: E402 - torch may be absent
 from dlcheck.observers.attributes import Census, Walk  # noqa: E402
 from dlcheck.observers.grown import Growth, meter  # noqa: E402
-from dlcheck.observers.roots import Root, roots_of  # noqa: E402
+from dlcheck.observers.roots import BETWEEN, Root, roots_of  # noqa: E402
+from dlcheck.run.hooks import WorkerInit  # noqa: E402
+from dlcheck.run.scratch import Scratch  # noqa: E402
+from dlcheck.run.stages import Stages  # noqa: E402
+from dlcheck.run.step import Lightning, Numbered  # noqa: E402
+from dlcheck.run.target import Again  # noqa: E402
+from dlcheck.run.watch import Watch  # noqa: E402
 
 
 def census(dataset: Any, known: Census | None = None) -> Census:
@@ -32,6 +39,14 @@ def no_other_threads(monkeypatch: pytest.MonkeyPatch) -> None:
 class Data:
     def __init__(self, **held: Any) -> None:
         self.__dict__.update(held)
+
+
+class Remembering:
+    def __init__(self) -> None:
+        self.shown: list[bytes] = []
+
+    def step(self, batch: Any) -> None:
+        """Stand for a method that is called."""
 
 
 @pytest.mark.parametrize(
@@ -203,6 +218,38 @@ def test_each_kind_of_name_can_be_read_again() -> None:
     counter([1])
     counter.__defaults__[0].append(1)
     assert [read() for read in reads] == [one + 1 for one in before]
+
+
+@pytest.mark.parametrize(
+    "stand",
+    [
+        lambda one: Stages([one]),
+        lambda one: Numbered(one.step),
+        Lightning,
+        lambda one: Again(one.step),
+        lambda one: WorkerInit(Watch(Scratch("")), one.step),
+    ],
+    ids=["stages", "numbered", "lightning", "again", "worker_init"],
+)
+def test_what_the_user_made_is_reached_through_what_stands_before_it(stand: Any) -> None:
+    one = Remembering()
+    held = stand(one)
+    first = Walk().run([Root("step", held, "step")])
+    one.shown += [bytes(4_000), bytes(4_000)]
+    (grown,) = Growth([first, Walk().run([Root("step", held, "step")])], "bytes").found()
+    assert (grown.name, grown.node.cls) == ("self.shown", "Remembering")
+
+
+def test_the_rest_of_our_own_is_not_the_users() -> None:
+    walk = Walk()
+    walk.run([Root("step", walk.census, "step"), Root("dataset", Stages([walk.census]), "dataset")])
+    assert not any("nodes" in name for name in walk.census.nodes)
+
+
+def test_what_stands_before_the_users_objects_exists() -> None:
+    for name in BETWEEN:
+        module, _, kind = name.rpartition(".")
+        assert isinstance(vars(importlib.import_module(module))[kind], type)
 
 
 def test_roots_are_the_parts_of_the_pipeline_and_the_users_modules(
