@@ -9,9 +9,12 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
+import heapq
+import itertools
 import os
 import time
-from collections.abc import Callable, Iterator
+import weakref
+from collections.abc import Callable, Iterable, Iterator
 from types import FrameType
 from typing import Any
 
@@ -28,6 +31,7 @@ LOOK_SECONDS = 0.5
 WRITE_EVERY = 2.0
 FRAMES_UP = 4
 MOST_MEMBERS = 400
+MOST_EARLIER = 1_000
 Backward = Callable[..., Any]
 
 
@@ -38,12 +42,10 @@ class Follower:
         self,
         note: Callable[[Steps], None],
         census: Callable[[], Any] = lambda: None,
-        hidden: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`hidden` tells whether tensors are out of the collector's sight, and of ours."""
         self.note = note
         self.census = census
-        self.hidden = hidden
+        self.earlier: list[weakref.ref[Any]] = []
         self.censuses: list[Any] = []
         self.pid = os.getpid()
         self.calls = self.backwards = self.updates = 0
@@ -59,9 +61,11 @@ class Follower:
         self.written = time.monotonic()
 
     def begin(self) -> None:
-        """Put the hooks in."""
+        """Put the hooks in, before what there is goes out of the collector's sight, and of ours."""
         import torch
 
+        with contextlib.suppress(Exception):
+            self.earlier = growable()
         with contextlib.suppress(ImportError):
             from torch.optim.optimizer import register_optimizer_step_post_hook
 
@@ -167,14 +171,14 @@ class Follower:
         with contextlib.suppress(Exception):
             if self.calls == self.next_look:
                 self.next_look = self.calls + max(FIRST_LOOK, self.calls // 2)
-                if len(self.looks) < MOST_LOOKS and not self.hidden():
+                if len(self.looks) < MOST_LOOKS:
                     self.look()
             if self.calls == MOST_FOLLOWED or time.monotonic() - self.written > WRITE_EVERY:
                 self.write()
 
     def look(self) -> None:
         """Count the tensors with a history, and the nodes of their graphs."""
-        self.looks.append(Look(self.calls, *graphs()))
+        self.looks.append(Look(self.calls, *graphs(self.earlier)))
         if len(self.looks) > 1 and not self.censuses and self.grew():
             self.censuses.append(self.census())
 
@@ -196,22 +200,46 @@ class Follower:
         )  # fmt: skip
 
 
-def with_history() -> list[Any]:
-    """Return the living tensors that have a grad_fn."""
+def tensors_alive() -> Iterator[Any]:
+    """Yield the living tensors that the collector sees."""
     import torch
 
-    found = []
     for one in gc.get_objects():
         if issubclass(type(one), torch.Tensor):
-            with contextlib.suppress(Exception):
-                if one.requires_grad and one.grad_fn is not None:
-                    found.append(one)
-    return found
+            yield one
 
 
-def graphs() -> tuple[int, int]:
+def with_history(earlier: Iterable[weakref.ref[Any]] = ()) -> list[Any]:
+    """Return the living tensors that have a grad_fn; `earlier` may be out of sight."""
+    found = {}
+    for one in itertools.chain(tensors_alive(), (ref() for ref in earlier)):
+        with contextlib.suppress(Exception):
+            if one is not None and one.requires_grad and one.grad_fn is not None:
+                found[id(one)] = one
+    return list(found.values())
+
+
+def growable() -> list[weakref.ref[Any]]:
+    """Refer to the tensors that may get a history, or a longer one, where they are.
+
+    No leaf that requires a gradient can. Of very many the smallest are taken, as sums are: the
+    others are a dataset's, and to touch them would copy the pages that workers share.
+    """
+    kept = heapq.nsmallest(MOST_EARLIER, _able(), key=lambda one: one[:2])
+    return [weakref.ref(one) for _, _, one in kept]
+
+
+def _able() -> Iterator[tuple[bool, int, Any]]:
+    for one in tensors_alive():
+        with contextlib.suppress(Exception):
+            real = one.dtype.is_floating_point or one.dtype.is_complex
+            if real and not (one.is_leaf and one.requires_grad):
+                yield one.is_leaf, one.numel(), one
+
+
+def graphs(earlier: Iterable[weakref.ref[Any]] = ()) -> tuple[int, int]:
     """Count the living tensors that have a grad_fn, and the nodes that these reach."""
-    roots = [one.grad_fn for one in with_history()]
+    roots = [one.grad_fn for one in with_history(earlier)]
     tensors = len(roots)
     end = time.monotonic() + LOOK_SECONDS
     seen = set(roots)

@@ -187,7 +187,9 @@ def is_cache(one: Kept) -> bool:
     kind = culprit.type.lower()
     before, after = _lengths(culprit)
     filled = before is not None and before == after
-    fills = one.growth.state == SATURATING and bool(length)
+    # The histories of losses that were summed are no samples, however unevenly they grow.
+    graphs = bool(culprit.detail.get("graphs"))
+    fills = one.growth.state == SATURATING and bool(length) and not graphs
     return any(word in kind for word in KEYED) or filled or fills
 
 

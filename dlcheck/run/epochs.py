@@ -112,10 +112,11 @@ def one_epoch(drive: Drive, number: int, deadline: float, most: int | None) -> b
         meter.begin_epoch(number)
     finished = drive.epoch(number, deadline, most)
     # The iterator is gone by now, and with it workers that end with their epoch.
-    if meter is not None:
-        meter.end()
+    # What the follower keeps of it is there at this epoch's end, and not a part of the next.
     if drive.follower is not None:
         drive.follower.ended()
+    if meter is not None:
+        meter.end()
     return finished
 
 

@@ -32,11 +32,7 @@ def measure(drive: Drive, *, first: int = 0) -> None:
     def note(seen: Steps) -> None:
         watch.scratch.write(obs={"splits": {split: {"steps": plain(seen)}}})
 
-    def hidden() -> bool:
-        # What an earlier epoch left behind was frozen before this one's workers started.
-        return watch.frozen and not watch.persistent and watch.epoch > first
-
-    drive.follower = Follower(note, lambda: graphs.census(drive.target), hidden)
+    drive.follower = Follower(note, lambda: graphs.census(drive.target))
     drive.follower.begin()
     try:
         epochs.measure(drive, first=first, asks=True)

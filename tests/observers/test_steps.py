@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -10,21 +12,25 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from dlcheck.observation import Optimizer, Steps  # noqa: E402
-from dlcheck.observers.steps import Follower  # noqa: E402
+from dlcheck.observers.steps import MOST_EARLIER, Follower  # noqa: E402
 
 SGD: Any = torch.optim.SGD
 
 
-def followed(step: Callable[[int], Any], times: int = 12) -> Steps:
-    """Call a step that often under a Follower."""
+def followed(step: Callable[[int], Any], times: int = 12, *, freezes: bool = False) -> Steps:
+    """Call a step that often under a Follower; `freezes` as a drive does before its epochs."""
     seen: list[Steps] = []
     follower = Follower(seen.append)
     follower.begin()
+    if freezes:
+        gc.freeze()
     try:
         for number in range(times):
             step(number)
             follower.stepped()
     finally:
+        if freezes:
+            gc.unfreeze()
         follower.end()
     return seen[-1]
 
@@ -198,6 +204,58 @@ def test_graphs_that_end_with_their_step_leave_no_node() -> None:
     trainer = Trainer()
     seen = followed(lambda _: trainer.loss().backward())
     assert {look.nodes for look in seen.looks} == {seen.looks[0].nodes}
+
+
+SUMMED: dict[str, Callable[[Any], Any]] = {
+    "a number's place": lambda _: torch.zeros(()),
+    "a sum that has a history already": lambda loss: loss + 1.0,
+    "a buffer": lambda _: torch.zeros(64),
+}
+
+
+@pytest.mark.parametrize("made", SUMMED)
+def test_a_sum_that_is_older_than_the_epochs_is_seen_to_keep_its_graphs(made: str) -> None:
+    """What is added in place stays the object that it was, out of the collector's sight."""
+    trainer = Trainer()
+    kept = SUMMED[made](trainer.loss())
+
+    def step(number: int) -> None:
+        loss = trainer.loss()
+        loss.backward()
+        if kept.ndim:
+            kept[number] = loss
+        else:
+            kept.add_(loss)
+
+    looks = followed(step, freezes=True).looks
+    assert looks[-1].nodes - looks[0].nodes >= looks[-1].call - looks[0].call
+
+
+@pytest.mark.parametrize("detached", [True, False], ids=["detached", "one step's"])
+def test_a_sum_that_is_older_than_the_epochs_may_stay_as_it_is(*, detached: bool) -> None:
+    trainer = Trainer()
+    kept = torch.zeros(()) if detached else trainer.loss()
+    seen = followed(lambda _: detached and kept.add_(trainer.loss().detach()), freezes=True)
+    assert {look.nodes for look in seen.looks} == {seen.looks[0].nodes}
+
+
+def test_what_is_older_than_the_epochs_may_go() -> None:
+    kept = [torch.zeros(())]
+    gone = weakref.ref(kept[0])
+    followed(lambda number: kept.clear() if number == 2 else None, freezes=True)
+    assert gone() is None
+
+
+def test_tensors_of_a_large_dataset_are_left_alone() -> None:
+    """To touch them would copy their pages, which workers share."""
+    stored = [torch.zeros(8) for _ in range(2 * MOST_EARLIER)]
+    trainer, kept = Trainer(), torch.zeros(())
+    follower = Follower(lambda _: None)
+    follower.begin()
+    follower.end()
+    kept.add_(trainer.loss())
+    assert sum(weakref.getweakrefcount(one) for one in stored) <= MOST_EARLIER
+    assert weakref.getweakrefcount(kept) == 1
 
 
 def test_torch_is_left_as_it_was_found() -> None:

@@ -77,6 +77,18 @@ def test_a_cache_that_fills_is_told_once_the_probe_has_named_it() -> None:
     assert [one.rule for one in found(split_of(*fills, culprits=(CACHE,)))] == ["cache-growth"]
 
 
+@pytest.mark.parametrize(
+    ("graphs", "rule"), [(0, "cache-growth"), (166, "host-leak")], ids=["samples", "graphs"]
+)
+def test_what_slows_down_is_a_cache_unless_it_holds_graphs(graphs: int, rule: str) -> None:
+    slower = process(adds=lambda e, *_: MIB // 2**e)
+    total = dataclasses.replace(
+        CACHE, role="main", attribute="trainer.total", owner="module", type="Tensor", items=0,
+        detail={"class": "Trainer", "graphs": graphs},
+    )  # fmt: skip
+    assert [one.rule for one in found(split_of(slower, culprits=(total,)))] == [rule]
+
+
 def test_a_cache_of_workers_that_end_with_their_epoch_is_told() -> None:
     lives = [w for e in range(3) for w in workers(MIB, epochs=1, born=e)]
     (one,) = found(split_of(*lives, culprits=(CACHE,)))
