@@ -24,10 +24,6 @@ def bare(loader: object, epochs: int = 1) -> None:
 
 
 def metered(loader: object) -> None:
-    from dlcheck.run.drive import Drive, Plan
-    from dlcheck.run.epochs import measure
-    from dlcheck.run.target import Target
-
     drive = Drive(
         WATCH,
         Target(loader, loader.dataset),  # type: ignore[attr-defined]
@@ -39,9 +35,6 @@ def metered(loader: object) -> None:
 
 
 def watched(loader: object) -> None:
-    from dlcheck.run.drive import Drive, Plan
-    from dlcheck.run.target import Target
-
     target = Target(loader, loader.dataset)  # type: ignore[attr-defined]
     drive = Drive(WATCH, target, Plan(3600.0, None, 0))
     assert drive.epoch(0, float("inf"))
@@ -58,8 +51,11 @@ if __name__ == "__main__":
     from pipelines import make_photos
 
     if sys.argv[1] in RUNS:
+        from dlcheck.run.drive import Drive, Plan
+        from dlcheck.run.epochs import measure
         from dlcheck.run.hooks import install
         from dlcheck.run.scratch import Scratch
+        from dlcheck.run.target import Target
         from dlcheck.run.watch import Watch
 
         WATCH = Watch(Scratch(tempfile.mkdtemp(prefix="dlcheck-bench-")))
