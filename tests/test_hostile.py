@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 import uuid
 from dataclasses import dataclass, field
@@ -173,19 +174,52 @@ def start(tmp_path: Path, env: dict[str, str], *options: str) -> subprocess.Pope
         sys.executable, "-m", "dlcheck", "shapes", "pipeline.py:make_loader",
         "--format", "json", "--hang-after", "3", *options,
     ]  # fmt: skip
-    return subprocess.Popen(
+    process = subprocess.Popen(
         command, cwd=tmp_path, env=env, text=True, errors="replace",
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
     )  # fmt: skip
+    SEEN[env["DLCHECK_TEST"]] = set()
+    threading.Thread(target=remember, args=(process, env), daemon=True).start()
+    return process
+
+
+# The processes that each run was seen to start, by its mark.
+SEEN: dict[str, set[str]] = {}
+
+
+def remember(process: subprocess.Popen[str], env: dict[str, str]) -> None:
+    """Keep the numbers of a run's processes, which its segments carry in their names."""
+    mark = marked(env)
+    known: set[str] = set()
+    while process.returncode is None:
+        there = {path.name for path in Path("/proc").glob("[0-9]*")}
+        for pid in there - known:
+            try:
+                if mark in Path("/proc", pid, "environ").read_bytes():
+                    SEEN[env["DLCHECK_TEST"]].add(pid)
+                    known.add(pid)
+                elif time.time() - Path("/proc", pid).stat().st_ctime > SETTLED:
+                    known.add(pid)
+            except OSError:
+                continue
+        time.sleep(0.05)
+
+
+# A process that was just forked may not have its own environment yet.
+SETTLED = 2.0
 
 
 def segments() -> set[str]:
     return {p.name for p in Path("/dev/shm").iterdir()} if LINUX else set()
 
 
+def marked(env: dict[str, str]) -> bytes:
+    return f"DLCHECK_TEST={env['DLCHECK_TEST']}".encode()
+
+
 def ours(env: dict[str, str]) -> list[str]:
     """List the live processes that were started with this environment."""
-    mark = f"DLCHECK_TEST={env['DLCHECK_TEST']}".encode()
+    mark = marked(env)
     found = []
     for path in Path("/proc").glob("[0-9]*"):
         try:
@@ -197,6 +231,13 @@ def ours(env: dict[str, str]) -> list[str]:
     return found
 
 
+def of_run(name: str, env: dict[str, str]) -> bool:
+    """Tell whether a segment is this run's: another test beside us makes and leaves its own."""
+    if name.startswith("torch_"):
+        return name.split("_")[1] in SEEN[env["DLCHECK_TEST"]]
+    return name.startswith("psm_")
+
+
 def assert_nothing_left(tmp_path: Path, env: dict[str, str], before: set[str]) -> None:
     deadline = time.monotonic() + 8
     while time.monotonic() < deadline:
@@ -205,13 +246,8 @@ def assert_nothing_left(tmp_path: Path, env: dict[str, str], before: set[str]) -
         time.sleep(0.1)
     assert ours(env) == []
     assert list((tmp_path / "t").glob("dlcheck-*")) == []
-    new = {name for name in segments() - before if name.startswith(("torch_", "psm_"))}
-    assert {name for name in new if not of_others(name)} == set()
-
-
-def of_others(name: str) -> bool:
-    """Tell a segment of a process that lives: ours are gone, so it is another test's."""
-    return Path("/proc", name.split("_")[1]).exists()
+    assert SEEN[env["DLCHECK_TEST"]]
+    assert {name for name in segments() - before if of_run(name, env)} == set()
 
 
 def finding_text(report: dict[str, Any]) -> str:
