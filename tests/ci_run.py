@@ -25,7 +25,7 @@ from xml.etree import ElementTree as ET
 ROOT = Path(__file__).resolve().parents[1]
 SAMPLES = ROOT / "sample_configs"
 HEALTHY = "dlcheck"
-# Where the job is said to run: without it the rules that judge a machine do not count.
+# The healthy sample says nothing of a machine; with this the rules that judge one count as well.
 MACHINE = ("machine.memory=16GiB", "machine.shm=8GiB")
 SINGLE = ("shapes", "leak")
 MOST = 1.3
@@ -40,7 +40,7 @@ def stories() -> dict[str, str]:
     assert spec.loader is not None
     module: ModuleType = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return {**module.STORIES, **module.LEAK_STORIES}
+    return dict(module.ALL_STORIES)
 
 
 def run(command: str, sample: str, *options: str, **env: str) -> subprocess.CompletedProcess[str]:
@@ -61,7 +61,7 @@ def wrong(sample: str, rule: str | None, folder: Path) -> list[str]:
     for file in (sarif, junit, summary):
         file.unlink(missing_ok=True)
     outputs = ("--output", str(sarif), "--output", str(junit), "--format", "json")
-    options = ("--fail-on", "warning", *MACHINE, *outputs)
+    options = ("--fail-on", "warning", *(() if rule else MACHINE), *outputs)
     done = run("gate", sample, *options, GITHUB_STEP_SUMMARY=str(summary))
     expected = 0 if rule is None else 1
     if done.returncode != expected:

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from collections import ChainMap
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,6 +19,7 @@ import yaml
 
 import dlcheck.rules  # noqa: F401 - fills the registry
 from dlcheck.findings import WARNING, find_rule
+from dlcheck.gate import OF_MACHINE
 from dlcheck.reporters import github, junit, sarif, schema
 from dlcheck.reporters.json import read
 
@@ -48,6 +50,7 @@ MEMORY_STORIES = {
     "summed_loss": "graph-retained",
     "backward_alone": "unpaired-step",
 }
+ALL_STORIES = {**STORIES, **LEAK_STORIES, **MEMORY_STORIES}
 WORTH = {"warning", "error"}
 
 README = (Path(__file__).resolve().parents[1] / "README.md").read_text()
@@ -135,15 +138,17 @@ def test_sample_that_only_epochs_show_draws_its_rule_and_no_other(run_dlcheck, r
 
 
 @needs_torch
-def test_samples_that_leak_draw_their_rule_and_no_other(run_dlcheck, root, tmp_path):
-    """Each is a split of one run, for seconds count."""
+@pytest.mark.parametrize("command", ["leak", "gate"])
+def test_samples_that_leak_draw_their_rule_and_no_other(run_dlcheck, root, tmp_path, command):
+    """Each is a split of one run, for seconds count; a line of the sample is named."""
     configs = root / "sample_configs"
     splits = {
         name: yaml.safe_load((configs / f"{name}.yaml").read_text()) for name in MEMORY_STORIES
     }
-    (tmp_path / "dlcheck.yaml").write_text(json.dumps({"splits": splits}))
+    machine = dict(ChainMap(*(split.pop("machine", {}) for split in splits.values())))
+    (tmp_path / "dlcheck.yaml").write_text(json.dumps({"splits": splits, "machine": machine}))
     done = run_dlcheck(
-        "leak",
+        command,
         "--format",
         "json",
         cwd=tmp_path,
@@ -153,16 +158,24 @@ def test_samples_that_leak_draw_their_rule_and_no_other(run_dlcheck, root, tmp_p
     report = report_of(done)
     worth = [f for f in report["findings"] if f["severity"] in WORTH]
     assert {(f["where"]["split"], f["rule"]) for f in worth} == set(MEMORY_STORIES.items())
+    assert all(Path(f["where"]["file"]).parent == configs and f["where"]["line"] for f in worth)
+    assert (report["verdict"], done.returncode) == ("fail", 1)
+
+
+def test_a_sample_that_the_machine_decides_says_where_the_job_runs(root):
+    """Else `gate`, which runs on another machine, leaves its rule out."""
+    for name, slug in ALL_STORIES.items():
+        said = yaml.safe_load((root / "sample_configs" / f"{name}.yaml").read_text())
+        assert find_rule(slug).code not in OF_MACHINE or said.get("machine")
 
 
 def test_every_shipped_config_is_tested(root):
     shipped = {path.stem for path in (root / "sample_configs").glob("*.yaml")}
-    assert shipped == {"dlcheck", *STORIES, *LEAK_STORIES, *MEMORY_STORIES}
+    assert shipped == {"dlcheck", *ALL_STORIES}
 
 
 def test_stories_name_rules_that_exist():
-    stories = {**STORIES, **LEAK_STORIES, **MEMORY_STORIES}
-    assert [rule for rule in stories.values() if find_rule(rule) is None] == []
+    assert [rule for rule in ALL_STORIES.values() if find_rule(rule) is None] == []
 
 
 @needs_torch
