@@ -327,7 +327,8 @@ class Session:
         if "say" in line and not self.job.quiet:
             self.progress.say(line["say"])
         elif "further" in line:
-            self._read()  # What workers wrote before the child asked may stand in files read before.
+            # What workers wrote before the child asked may stand in files that were read before.
+            self._read()
             self._answer(line["answer"], suspects.further(self.observation, line["further"]))
 
     def _answer(self, name: str, number: int) -> None:
