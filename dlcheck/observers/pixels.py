@@ -21,6 +21,8 @@ MOST_IDS = 24
 MOST_PLANE = 1_500_000
 FLAT = 2
 BYTE = 256
+# Sums of the same numbers in another order differ by no more.
+SAME = 1e-9
 PLAIN_MODES = ("1", "L", "P", "I")
 
 
@@ -98,7 +100,8 @@ class Pixels:
             return step
         others = [self._decoded(self._kept.get(id(state))) for state in (step.before, *read)]
         found = [one for one in others if one is not None and one.some is not None]
-        runs_over = max((wraps(o.some, after.some, o.state) for o in found), default=0.0)
+        changed = [one for one in found if not _moved(one.state, after.state)]
+        runs_over = max((wraps(o.some, after.some, o.state) for o in changed), default=0.0)
         pictures = [one.some for one in found if "H" in one.state.layout]
         runs_over = runs_over or sums_over(pictures, after.some)
         before = others[0]
@@ -147,6 +150,15 @@ def _std(array: Any) -> float | None:
     with numpy.errstate(all="ignore"):
         std = float(array.std(dtype="f8"))
     return std if math.isfinite(std) else None
+
+
+def _moved(before: State, after: State) -> bool:
+    """Tell a flip, a roll or a turn: the same numbers at other places."""
+    if math.prod(before.shape or ()) != math.prod(after.shape or ()):
+        return False
+    facts = [(s.low, s.high, s.mean, s.std) for s in (before, after)]
+    pairs = [(a, b) for a, b in zip(*facts, strict=True) if a is not None and b is not None]
+    return len(pairs) == len(facts[0]) and all(math.isclose(a, b, rel_tol=SAME) for a, b in pairs)
 
 
 def _plane(array: Any) -> Any:

@@ -94,6 +94,30 @@ def test_black_and_white_that_were_moved_or_inverted_did_not_run_over():
         assert step_of(board, np.ascontiguousarray(after)).wraps == 0
 
 
+def drawn(seed: int) -> Any:
+    """Boxes and soft-edged discs in a few colours: many grey levels along the edges."""
+    rng = np.random.default_rng(seed)
+    rows, columns = np.indices((64, 70))
+    picture = np.full((64, 70, 3), rng.integers(0, 256, 3).astype(float))
+    for _ in range(rng.integers(3, 12)):
+        top, left, size = rng.integers(0, 64), rng.integers(0, 70), rng.integers(3, 40)
+        far = np.hypot(rows - top, columns - left)
+        if rng.random() < 1 / 2:
+            far = np.maximum(abs(rows - top), abs(columns - left))
+        cover = np.clip(size - far + 1 / 2, 0, 1)[..., None]
+        colour = rng.integers(0, 256, 3) if rng.random() < 1 / 2 else rng.choice([0, 255], 3)
+        picture = picture * (1 - cover) + colour * cover
+    return picture.astype(np.uint8)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_numbers_that_only_moved_did_not_run_over(seed):
+    picture = drawn(seed)
+    moved = (picture[:, ::-1], picture[::-1], np.roll(picture, 9, 1), picture[..., ::-1])
+    for after in (*moved, np.random.default_rng(seed).permutation(picture)):
+        assert step_of(picture, after).wraps == 0
+
+
 @pytest.mark.parametrize("after", RIGHT.values(), ids=RIGHT)
 def test_no_wrap_is_seen_where_pixels_were_replaced_or_clipped(after):
     assert step_of(PICTURE, after).wraps == 0
