@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from dlcheck import suspects
 from dlcheck.config import Config, UserError
 from dlcheck.observation import Observation
 from dlcheck.progress import Progress
@@ -76,6 +77,31 @@ def test_what_a_process_writes_the_parent_reads(session: Session, tmp_path: Path
     Scratch(str(tmp_path)).write(end=True)
     session._read()
     assert (session.doing, session.split, session.ended) == ("reading samples", "val", True)
+
+
+def test_a_question_is_answered_by_all_that_was_written_before_it(
+    session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker's file may have been read just before its last line came, and the question after."""
+
+    def further(seen: Observation, split: str) -> int:
+        return seen.splits[split].samples
+
+    monkeypatch.setattr(suspects, "further", further)
+    asking = {"further": "", "answer": "further.json"}
+
+    def main_last() -> Iterator[Path]:
+        yield tmp_path / "obs-8.jsonl"
+        with (tmp_path / "obs-8.jsonl").open("ab") as worker:
+            worker.write(line(**SEEN))
+        (tmp_path / "obs-7.jsonl").write_bytes(line(**asking))
+        yield tmp_path / "obs-7.jsonl"
+
+    (tmp_path / "obs-8.jsonl").write_bytes(line(**SEEN))
+    passes = iter([main_last(), iter([tmp_path / "obs-7.jsonl", tmp_path / "obs-8.jsonl"])])
+    monkeypatch.setattr(Path, "glob", lambda *_: next(passes))
+    session._read()
+    assert json.loads((tmp_path / "further.json").read_text()) == 8
 
 
 def test_a_mistake_of_the_config_names_its_line(session: Session) -> None:
