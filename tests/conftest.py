@@ -40,6 +40,16 @@ def _not_on_github(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
+def no_device_faked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep fake tensors from telling autograd of a GPU that is not there, for good.
+
+    Autograd starts a thread for it, and no later fork of this process could run a backward.
+    """
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(torch._C, "_ensureCUDADeviceGuardSet", lambda: None, raising=False)
+
+
+@pytest.fixture
 def run_dlcheck(tmp_path: Path) -> RunDlcheck:
     """The real tool as a subprocess, from any folder; the test's own folder unless told."""
 

@@ -344,6 +344,7 @@ class TestSubclasses:
         array = np.ones(3).view(HostileArray)
         assert tuple(only(array)[1:6]) == ("HostileArray", "float64", (3,), 1.0, 1.0)
 
+    @pytest.mark.usefixtures("no_device_faked")
     def test_that_answer_operations_themselves_are_not_asked(self) -> None:
         from torch._subclasses.fake_tensor import FakeTensorMode
 

@@ -16,6 +16,8 @@ from dlcheck.observation import Budget
 from dlcheck.observers.describe import describe
 from dlcheck.run import budget
 
+pytestmark = pytest.mark.usefixtures("no_device_faked")
+
 HERE = __name__
 KIB, MIB = 1 << 10, 1 << 20
 LOSS = {"_target_": "torch.nn.MSELoss"}

@@ -199,6 +199,7 @@ def test_missing_names_are_reported(monkeypatch: Any, tmp_path: Any, torch_as_it
     assert "_MapDatasetFetcher" in missing
 
 
+@pytest.mark.usefixtures("no_device_faked")
 def test_fake_tensors_have_sizes_and_no_memory() -> None:
     with torch_private.fake_mode():
         large = torch.empty(1 << 40)
