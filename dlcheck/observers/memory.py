@@ -151,25 +151,28 @@ class Meter:
         if self.ended or not self.batches:
             return
         self.ended = True
+        # What `look` makes may set the collector off: what waits for it is read first.
+        before = uncollected()
         self.look()
-        self.mark("end")
+        self.mark("end", before)
 
-    def mark(self, at: str) -> None:
-        """Read all counters, and hand over what waits."""
+    def mark(self, at: str, before: Part | None = None) -> None:
+        """Read all counters, and hand over what waits; `before` is what was read already."""
         begun = time.monotonic()
         # Reading smaps takes most of a mark's time; of the main process only the ends of epochs
         # are compared.
-        mark = self.read(at, sizes=at == "end" or self.about.get("role") != "main")
+        sizes = at == "end" or self.about.get("role") != "main"
+        mark = self.read(at, before, sizes=sizes)
         self.marked = time.monotonic()
         self.cost = self.marked - begun
         self.flush(mark)
 
-    def read(self, at: str, *, sizes: bool = True) -> Part:
+    def read(self, at: str, before: Part | None = None, *, sizes: bool = True) -> Part:
         """Read all counters around a collection."""
         mark: Part = {
             "epoch": self.epoch, "at": at, "batches": self.batches, "samples": self.samples,
-            "blocks_before": counters.blocks(), "heap_before": counters.heap(),
         }  # fmt: skip
+        mark |= before or uncollected()
         self.fold()
         forget_dead_storages()
         gc.collect()
@@ -209,6 +212,11 @@ class Meter:
             part["held"] = self.lengths.table()
         self.write(part)
         self.flushed = time.monotonic()
+
+
+def uncollected() -> Part:
+    """Read what is held before a collection."""
+    return {"blocks_before": counters.blocks(), "heap_before": counters.heap()}
 
 
 def kept(batches: int) -> bool:

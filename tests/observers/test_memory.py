@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import threading
+import types
 from array import array
 from pathlib import Path
 from typing import Any
@@ -109,6 +111,20 @@ def test_an_epoch_ends_once() -> None:
     meter.end()
     meter.end()
     assert [mark["at"] for part in parts for mark in part["marks"]] == ["end"]
+
+
+@on_linux
+def test_what_waits_for_the_collector_is_read_before_anything_of_ours_sets_it_off() -> None:
+    meter, parts = metered()
+    meter.lengths = types.SimpleNamespace(look=gc.collect, table=dict)
+    meter.made(1)
+    gc.collect()
+    ring: list[Any] = [bytearray(MIB)]
+    ring.append(ring)
+    del ring
+    meter.end()
+    (mark,) = (mark for part in parts for mark in part["marks"])
+    assert mark["heap_before"] - mark["heap"] > MIB - 64 * KIB
 
 
 def test_the_bytes_of_a_batch_are_those_it_uses_and_those_it_ships() -> None:
