@@ -41,12 +41,6 @@ def load(spec: Mapping[str, Any]) -> Step | None:
     return _with_index(made)
 
 
-def owner_of(step: Any) -> Any:
-    """Return what holds a step's state: the object of a method, a module, else the step itself."""
-    owner = getattr(step, "owner", None) or getattr(step, "__self__", None)
-    return step if owner is None else owner
-
-
 def share_out(targets: Mapping[str, Any], specs: Mapping[str, Mapping[str, Any]]) -> None:
     """Take from loaders that evaluate the step that a split for training brings along.
 
