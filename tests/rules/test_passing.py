@@ -94,5 +94,14 @@ def test_what_imports_leave_behind_once_is_no_cycle_of_the_loop() -> None:
     assert found(split_of(collected(40 * MIB, 0, 0), culprits=(CYCLE,))) == []
 
 
+def test_cycles_that_a_library_makes_are_told_where_they_are_many() -> None:
+    chain = ("frame of _handle_not_found_lookup_error", "NotFoundLookupError", "traceback")
+    library = Culprit("cycles", "main", type=chain[0], grew=8 * MIB, items=1195, chain=chain)
+    few, many = collected(2 * MIB, 3 * MIB, 3 * MIB), collected(20 * MIB, 22 * MIB, 19 * MIB)
+    assert found(split_of(few, culprits=(library,))) == []
+    (one,) = found(split_of(many, culprits=(library,)))
+    assert "NotFoundLookupError -> traceback" in one.message
+
+
 def test_a_little_left_to_the_collector_is_usual() -> None:
     assert found(split_of(collected(MIB, MIB, MIB))) == []
