@@ -159,13 +159,18 @@ class Meter:
     def mark(self, at: str, before: Part | None = None) -> None:
         """Read all counters, and hand over what waits; `before` is what was read already."""
         begun = time.monotonic()
-        # Reading smaps takes most of a mark's time; of the main process only the ends of epochs
-        # are compared.
-        sizes = at == "end" or self.about.get("role") != "main"
-        mark = self.read(at, before, sizes=sizes)
+        mark = self.read(at, before, sizes=at == "end" or self.sizes(at))
         self.marked = time.monotonic()
         self.cost = self.marked - begun
         self.flush(mark)
+
+    def sizes(self, at: str) -> bool:
+        """Tell whether smaps is read before an epoch's end, which takes most of a mark's time.
+
+        What a worker copies is told by the begin and end of its life; between them, and in the
+        main process, the heap says more, where it can be read.
+        """
+        return self.about.get("role") != "main" and (at == "begin" or counters.heap() is None)
 
     def read(self, at: str, before: Part | None = None, *, sizes: bool = True) -> Part:
         """Read all counters around a collection."""

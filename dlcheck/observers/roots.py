@@ -160,13 +160,21 @@ def roots_of(target: Any, step: Any = None, iterator: Any = None) -> list[Root]:
 
 def user_modules() -> list[types.ModuleType]:
     """List the modules that are the user's own files."""
-    return [
-        module
-        for module in list(sys.modules.values())
+    names = _users(len(sys.modules), next(reversed(sys.modules)))
+    return [sys.modules[name] for name in names if name in sys.modules]
+
+
+@functools.lru_cache(maxsize=1)
+def _users(count: int, last: str) -> tuple[str, ...]:
+    """Name them, anew when modules came or went: to look at each copies its page in a worker."""
+    del count, last
+    return tuple(
+        name
+        for name, module in list(sys.modules.items())
         if is_a(module, types.ModuleType)
         and isinstance(getattr(module, "__file__", None), str)
         and is_user(str(module.__file__))
-    ]
+    )
 
 
 def _of_module(module: types.ModuleType) -> Iterator[Root]:

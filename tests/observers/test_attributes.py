@@ -5,8 +5,10 @@ from __future__ import annotations
 import collections
 import functools
 import importlib
+import sys
 import threading
 import weakref
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -261,3 +263,15 @@ def test_roots_are_the_parts_of_the_pipeline_and_the_users_modules(
     target = SimpleNamespace(loader=loader, dataset=Data(), epoch_hook=None)
     found = roots_of(target, step=module)
     assert [root.full for root in found] == ["dataset", "collate_fn", "sampler", "step", "loader"]
+
+
+def test_a_module_of_the_users_is_met_as_soon_as_it_is_there_and_no_longer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = {module.__name__ for module in roots.user_modules()}
+    (tmp_path / "late_users.py").write_text("kept = []\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    module = importlib.import_module("late_users")
+    assert {m.__name__ for m in roots.user_modules()} - before == {"late_users"}
+    del sys.modules[module.__name__]
+    assert {m.__name__ for m in roots.user_modules()} == before

@@ -105,6 +105,22 @@ def test_reading_leaves_nothing_in_the_heap() -> None:
     assert max(heaps[1:]) - min(heaps[1:]) < 4 * KIB
 
 
+@on_linux
+def test_smaps_is_read_at_both_ends_of_a_worker_and_at_an_epochs_end_in_the_main_process() -> None:
+    def read(role: str) -> list[str]:
+        parts: list[dict[str, Any]] = []
+        meter = Meter(parts.append, {"role": role})
+        meter.begin_epoch(0)
+        for at in ("begin", "within", "end"):
+            meter.made(1)
+            meter.mark(at)
+        marks = [mark for part in parts for mark in part["marks"]]
+        return [mark["at"] for mark in marks if "private_dirty" in mark]
+
+    assert read("worker") == ["begin", "end"]
+    assert read("main") == ["end"]
+
+
 def test_an_epoch_ends_once() -> None:
     meter, parts = metered()
     meter.made(1)
